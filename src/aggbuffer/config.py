@@ -1,0 +1,148 @@
+"""Settings of the block and of its training: frozen, validated, and refusing what they do not know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from aggbuffer.errors import ConfigError
+
+Site = Literal["aggregation", "output"]
+Block = Literal["agg_b", "single", "jknet", "residual"]
+Monitor = Literal["val_loss", "val_accuracy", "rc_loss"]
+Directions = Literal["together", "independent"]
+Loss = Literal["rc", "rc_train", "cross_entropy", "pseudo_label", "self_distillation"]
+TaskName = Literal["auto", "multiclass", "multilabel", "regression"]
+
+
+class _Config:
+    """What both configurations share: strict construction from, and conversion to, plain dictionaries."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build from a mapping; an unknown key is an error that names the nearest known ones."""
+        known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+        for key in values:
+            if key not in known:
+                raise ConfigError(
+                    f"{cls.__name__} has no setting {key!r}; its settings are {', '.join(known)}."
+                )
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON-ready values."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    def override(self, **changes: Any) -> Self:
+        """A copy with some settings changed, validated like a new one."""
+        known = {f.name for f in fields(self)}  # type: ignore[arg-type]
+        if unknown := sorted(set(changes) - known):
+            raise ConfigError(
+                f"{type(self).__name__} has no setting {unknown[0]!r}; its settings are {', '.join(sorted(known))}."
+            )
+        return replace(self, **changes)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class BufferConfig(_Config):
+    """Where and how the buffer acts.
+
+    Attributes:
+        site: ``"aggregation"`` adds the term to the aggregation itself, which for GIN-like layers is before
+            their MLP and for K-hop layers at each hop; ``"output"`` adds it once to the layer's output.
+        block: ``"agg_b"`` is the paper's block. The others are its ablations: ``"single"`` reads only the
+            last representation, ``"jknet"`` drops the degree, ``"residual"`` drops both.
+        bias: Adds a bias inside the degree normalisation, as the authors' code does.
+        weighted_degree: Sum edge weights instead of counting edges in D.
+    """
+
+    site: Site = "aggregation"
+    block: Block = "agg_b"
+    bias: bool = False
+    weighted_degree: bool = False
+
+    def __post_init__(self) -> None:
+        _choice("site", self.site, get_args(Site))
+        _choice("block", self.block, get_args(Block))
+        _flag("bias", self.bias)
+        _flag("weighted_degree", self.weighted_degree)
+
+
+@dataclass(frozen=True)
+class FitConfig(_Config):
+    """How the buffer is trained.
+
+    Attributes:
+        drop_edge: Share p of edges that each step's perturbed graph loses, in [0, 1].
+        strength: The weight λ of the robustness term.
+        dropout: Dropout on the input of every layer but the first while the buffer trains, in [0, 1).
+        lr: Adam's learning rate.
+        patience: Epochs without improvement of the monitor before training stops.
+        max_epochs: The most epochs.
+        monitor: ``"val_loss"``, ``"val_accuracy"``, or ``"rc_loss"``, which needs no labels.
+        seed: Everything random in a fit follows from it.
+        loss: ``"rc"`` is the paper's; the others are its ablations.
+        task: ``"auto"`` reads it off the labels.
+        directions: Whether both directions of an undirected edge are dropped ``"together"``.
+        detach_target: Stop gradients through the clean side of the robustness term.
+    """
+
+    drop_edge: float = 0.5
+    strength: float = 0.5
+    dropout: float = 0.0
+    lr: float = 1e-2
+    patience: int = 100
+    max_epochs: int = 2000
+    monitor: Monitor = "val_loss"
+    seed: int = 0
+    loss: Loss = "rc"
+    task: TaskName = "auto"
+    directions: Directions = "together"
+    detach_target: bool = False
+
+    def __post_init__(self) -> None:
+        _number("drop_edge", self.drop_edge, 0, 1)
+        _number("strength", self.strength, 0, math.inf)
+        _number("dropout", self.dropout, 0, 1, open_right=True)
+        _number("lr", self.lr, 0, math.inf, open_left=True)
+        _integer("patience", self.patience, 1)
+        _integer("max_epochs", self.max_epochs, 0)
+        _integer("seed", self.seed, 0)
+        _choice("monitor", self.monitor, get_args(Monitor))
+        _choice("loss", self.loss, get_args(Loss))
+        _choice("task", self.task, get_args(TaskName))
+        _choice("directions", self.directions, get_args(Directions))
+        _flag("detach_target", self.detach_target)
+
+
+def _choice(name: str, value: object, allowed: Iterable[str]) -> None:
+    if value not in (options := list(allowed)):
+        raise ConfigError(f"{name} must be one of {', '.join(map(repr, options))} (got {value!r}).")
+
+
+def _flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} must be True or False (got {value!r}).")
+
+
+def _number(
+    name: str, value: object, low: float, high: float, *, open_left: bool = False, open_right: bool = False
+) -> None:
+    interval = f"{'(' if open_left else '['}{low}, {high}{')' if open_right or high == math.inf else ']'}"
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise ConfigError(f"{name} must be a number in {interval} (got {value!r}).")
+    too_low = value <= low if open_left else value < low
+    too_high = value >= high if open_right or high == math.inf else value > high
+    if too_low or too_high:
+        raise ConfigError(f"{name} must be in {interval} (got {value!r}).")
+
+
+def _integer(name: str, value: object, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ConfigError(f"{name} must be a whole number of at least {low} (got {value!r}).")
+
+
+PathLike = str | Path

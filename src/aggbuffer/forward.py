@@ -1,0 +1,50 @@
+"""How the library itself calls a model on a graph."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from aggbuffer.errors import ModelError
+
+Forward = Callable[[nn.Module, Data], Tensor]
+
+
+def default_forward(model: nn.Module, data: Data) -> Tensor:
+    """``model(x, edge_index)`` with ``edge_weight`` and ``edge_attr`` where data has them and the signature names them."""
+    edges = data.get("edge_index")
+    if edges is None:
+        edges = data.adj_t
+    names = _argument_names(getattr(model, "base", model))
+    extra = {
+        key: data[key] for key in ("edge_weight", "edge_attr") if key in names and data.get(key) is not None
+    }
+    return model(data.x, edges, **extra)  # type: ignore[no-any-return]
+
+
+def _argument_names(gnn: nn.Module) -> set[str]:
+    declared: Any = getattr(gnn, "signature", None)  # torch_geometric.nn.Sequential keeps its own
+    if hasattr(declared, "param_dict"):
+        return set(declared.param_dict)
+    return set(inspect.signature(gnn.forward).parameters)
+
+
+def checked_logits(logits: object, num_nodes: int) -> Tensor:
+    """The model's answer, if it is one row of outputs per node."""
+    if isinstance(logits, Tensor) and logits.dim() == 1 and logits.size(0) == num_nodes:
+        return logits.unsqueeze(-1)
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or logits.size(0) != num_nodes:
+        found = (
+            f"a tensor of shape {list(logits.shape)}"
+            if isinstance(logits, Tensor)
+            else f"a {type(logits).__name__}"
+        )
+        raise ModelError(
+            f"The model returned {found}; expected logits of shape [{num_nodes}, classes]. If it returns something else, "
+            "pass forward=lambda model, data: <the logits>."
+        )
+    return logits
