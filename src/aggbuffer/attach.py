@@ -16,7 +16,7 @@ from aggbuffer.config import BufferConfig
 from aggbuffer.errors import GraphError, ModelError, ModelTypeError
 from aggbuffer.forward import Forward, checked_logits, default_forward
 from aggbuffer.graph import Graph, coo, in_degree, is_sparse_adjacency
-from aggbuffer.layers import LayerSpec, discover
+from aggbuffer.layers import LayerSpec, check_model, discover
 from aggbuffer.perturb import dropout
 
 
@@ -44,17 +44,12 @@ def attach(
         >>> result = aggbuffer.fit(model, data)
     """
     config = BufferConfig() if config is None else config
-    if isinstance(gnn, BufferedGNN):
-        raise ModelTypeError("The model already carries buffers; detach it first.")
+    _check_carries_none(gnn)
     graph = Graph.of(data)
-    if isinstance(gnn, nn.Module) and any(_owner_of(module) is not None for module in gnn.modules()):
-        raise ModelError("The model, or a part of it, already carries buffers; detach those first.")
     call = default_forward if forward is None else forward
     if config.weighted_degree:
         _check_weights(graph)
-    specs, logits = discover(
-        gnn, graph, lambda: checked_logits(call(gnn, graph.data), graph.num_nodes), config
-    )
+    specs, logits = discover(gnn, graph, lambda: checked_logits(call(gnn, graph.data), graph.num_nodes), config)
     model = BufferedGNN(gnn, specs, config, call, graph.x.size(1))
     try:
         _freeze(model, graph, logits)
@@ -64,14 +59,39 @@ def attach(
     return model
 
 
+def attach_known(
+    gnn: nn.Module,
+    specs: list[LayerSpec],
+    config: BufferConfig,
+    num_features: int,
+    *,
+    forward: Forward | None = None,
+    freeze: bool = True,
+) -> BufferedGNN:
+    """Attach without a graph, to layers that an earlier :func:`attach` found in this model.
+
+    Args:
+        gnn: The base model.
+        specs: Its layers in the order they run.
+        config: Where and how the buffer acts.
+        num_features: Width of the node features.
+        forward: As for :func:`attach`.
+        freeze: Whether that attach could freeze the base without changing a bit of its answers.
+    """
+    _check_carries_none(gnn)
+    check_model(gnn)
+    model = BufferedGNN(gnn, specs, config, default_forward if forward is None else forward, num_features)
+    if freeze:
+        gnn.requires_grad_(False)
+    return model
+
+
 def detach(model: BufferedGNN) -> nn.Module:
     """Give back the base model: the very object, with its hooks, modes and ``requires_grad`` as before attach."""
     if hasattr(model, "_orig_mod"):
         model = cast(Any, model)._orig_mod
     if not isinstance(model, BufferedGNN):
-        raise ModelTypeError(
-            f"The model is a {type(model).__name__}; only a BufferedGNN has buffers to detach."
-        )
+        raise ModelTypeError(f"The model is a {type(model).__name__}; only a BufferedGNN has buffers to detach.")
     return model._release()
 
 
@@ -90,8 +110,8 @@ def _freeze(model: BufferedGNN, graph: Graph, before: Tensor) -> None:
         after = model.run(graph.data)
     if not torch.allclose(after, before, rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ModelError(
-            "The model answers the same graph differently from one call to the next in evaluation mode; make its dropout "
-            "follow self.training (torch.nn.functional.dropout needs training=self.training)."
+            "The model answers the same graph differently from one call to the next in evaluation mode; make its "
+            "dropout follow self.training (torch.nn.functional.dropout needs training=self.training)."
         )
 
 
@@ -112,12 +132,7 @@ class ForwardPass:
 
     def inverse_degree(self, edges: Tensor, weight: Tensor | None, flow: str, like: Tensor) -> Tensor:
         """1 / (D + 1) of the graph that this pass sees, ``[N, 1]``; computed once while layers share their edges."""
-        if (
-            self._inverse is None
-            or self._edges is not edges
-            or self._weight is not weight
-            or self._flow != flow
-        ):
+        if self._inverse is None or self._edges is not edges or self._weight is not weight or self._flow != flow:
             if self.weighted and weight is None and is_sparse_adjacency(edges):
                 weight = coo(edges)[2]
             degree = in_degree(edges, like.size(0), flow=flow, weight=weight if self.weighted else None)
@@ -151,8 +166,8 @@ class _LayerHooks:
         x = args[0] if args else kwargs["x"]
         if len(state.hidden) != self.index:
             raise ModelError(
-                f"The layer {self.spec.name!r} ran as number {len(state.hidden) + 1}, but as number {self.index + 1} when "
-                "the buffers were attached; a buffer needs the same layers in the same order on every pass."
+                f"The layer {self.spec.name!r} ran as number {len(state.hidden) + 1}, but as number {self.index + 1} "
+                "when the buffers were attached; a buffer needs the same layers in the same order on every pass."
             )
         if x.size(-1) != self.spec.in_width:
             raise ModelError(
@@ -202,7 +217,7 @@ class _LayerHooks:
 
     def _term(self, state: ForwardPass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         block = self.owner._blocks_of(self.index)[0]
-        return block(state.hidden, self._inverse_degree(state, args, kwargs))
+        return cast(Tensor, block(state.hidden, self._inverse_degree(state, args, kwargs)))
 
     def _hop_correction(
         self, state: ForwardPass, conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -237,7 +252,7 @@ class BufferedGNN(nn.Module):
         self.config = config
         self.layers = tuple(specs)
         self.num_features = num_features
-        self._call = forward
+        self.forward_call = forward
         self._enabled = True
         self._pass: ForwardPass | None = None
         self._dropout: tuple[float, torch.Generator | None] = (0.0, None)
@@ -294,13 +309,11 @@ class BufferedGNN(nn.Module):
 
     def run(self, data: object) -> Tensor:
         """Logits ``[N, C]`` on a graph, called as ``attach`` was told to."""
-        return checked_logits(self._call(self, cast(Any, data)), cast(Any, data).x.size(0))
+        return checked_logits(self.forward_call(self, cast(Any, data)), cast(Any, data).x.size(0))
 
     def _blocks_of(self, index: int) -> list[AggregationBuffer]:
         start = self._starts[index]
-        return [
-            cast(AggregationBuffer, self.blocks[i]) for i in range(start, start + self.layers[index].hops)
-        ]
+        return [cast(AggregationBuffer, self.blocks[i]) for i in range(start, start + self.layers[index].hops)]
 
     def _release(self) -> nn.Module:
         for hooks in self._hooks:
@@ -345,6 +358,13 @@ def _make_blocks(
                 )
             )
     return starts, blocks
+
+
+def _check_carries_none(gnn: object) -> None:
+    if isinstance(gnn, BufferedGNN):
+        raise ModelTypeError("The model already carries buffers; detach it first.")
+    if isinstance(gnn, nn.Module) and any(_owner_of(module) is not None for module in gnn.modules()):
+        raise ModelError("The model, or a part of it, already carries buffers; detach those first.")
 
 
 def _owner_of(module: nn.Module) -> BufferedGNN | None:

@@ -102,9 +102,7 @@ def reads_first(conv: torch.nn.Module) -> bool:
     return not isinstance(conv, APPNP)
 
 
-def unroll(
-    conv: torch.nn.Module, x: Tensor, edges: Tensor, weight: Tensor | None, extra: dict[str, Any]
-) -> Recurrence:
+def unroll(conv: torch.nn.Module, x: Tensor, edges: Tensor, weight: Tensor | None, extra: dict[str, Any]) -> Recurrence:
     """The recurrence of one call ``conv(x, edges, weight, **extra)``."""
     if isinstance(conv, ChebConv):
         return _clenshaw(conv, x, edges, weight, extra)
@@ -114,7 +112,8 @@ def unroll(
         maps = [lin(x) for lin in conv.lins]
         return Recurrence(maps[-1], propagate, (1.0,) * k, (0.0,) * k, tuple(maps[-2::-1]))
     if isinstance(conv, SGConv):
-        return Recurrence(x @ conv.lin.weight.t(), propagate, (1.0,) * k, (0.0,) * k, (None,) * k)
+        first = conv.lin(x) if getattr(conv, "propagates_bias", False) else x @ conv.lin.weight.t()
+        return Recurrence(first, propagate, (1.0,) * k, (0.0,) * k, (None,) * k)
     assert isinstance(conv, APPNP)
     rest = conv.alpha * x
     return Recurrence(x, propagate, (1.0 - conv.alpha,) * k, (0.0,) * k, (rest,) * k, first_is_new=False)
@@ -131,9 +130,7 @@ def _normalised(conv: Any, x: Tensor, edges: Tensor, weight: Tensor | None) -> P
     return lambda h: cast(Tensor, conv.propagate(edges, x=h, edge_weight=weight))
 
 
-def _clenshaw(
-    conv: ChebConv, x: Tensor, edges: Tensor, weight: Tensor | None, extra: dict[str, Any]
-) -> Recurrence:
+def _clenshaw(conv: ChebConv, x: Tensor, edges: Tensor, weight: Tensor | None, extra: dict[str, Any]) -> Recurrence:
     """Chebyshev sums by Clenshaw's scheme: T(k) = 2 L T(k-1) - T(k-2) + x W(K-k), and L once at the end."""
     index, norm = conv.__norm__(
         edges,
