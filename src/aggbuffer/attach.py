@@ -137,7 +137,8 @@ class ForwardPass:
                 weight = coo(edges)[2]
             degree = in_degree(edges, like.size(0), flow=flow, weight=weight if self.weighted else None)
             self._edges, self._weight, self._flow = edges, weight, flow
-            self._inverse = (1.0 / (degree + 1.0)).to(like.dtype).unsqueeze(-1)
+            wide = degree.to(torch.promote_types(degree.dtype, like.dtype))  # a float64 model divides in float64
+            self._inverse = (1.0 / (wide + 1.0)).to(like.dtype).unsqueeze(-1)
         return self._inverse
 
 
