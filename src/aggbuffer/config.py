@@ -27,9 +27,7 @@ class _Config:
         known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
         for key in values:
             if key not in known:
-                raise ConfigError(
-                    f"{cls.__name__} has no setting {key!r}; its settings are {', '.join(known)}."
-                )
+                raise ConfigError(f"{cls.__name__} has no setting {key!r}; its settings are {', '.join(known)}.")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,14 +15,12 @@ Forward = Callable[[nn.Module, Data], Tensor]
 
 
 def default_forward(model: nn.Module, data: Data) -> Tensor:
-    """``model(x, edge_index)`` with ``edge_weight`` and ``edge_attr`` where data has them and the signature names them."""
+    """``model(x, edge_index)``, with ``edge_weight`` and ``edge_attr`` where data has and the signature names them."""
     edges = data.get("edge_index")
     if edges is None:
         edges = data.adj_t
     names = _argument_names(getattr(model, "base", model))
-    extra = {
-        key: data[key] for key in ("edge_weight", "edge_attr") if key in names and data.get(key) is not None
-    }
+    extra = {key: data[key] for key in ("edge_weight", "edge_attr") if key in names and data.get(key) is not None}
     return model(data.x, edges, **extra)  # type: ignore[no-any-return]
 
 
@@ -39,12 +37,10 @@ def checked_logits(logits: object, num_nodes: int) -> Tensor:
         return logits.unsqueeze(-1)
     if not isinstance(logits, Tensor) or logits.dim() != 2 or logits.size(0) != num_nodes:
         found = (
-            f"a tensor of shape {list(logits.shape)}"
-            if isinstance(logits, Tensor)
-            else f"a {type(logits).__name__}"
+            f"a tensor of shape {list(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
         )
         raise ModelError(
-            f"The model returned {found}; expected logits of shape [{num_nodes}, classes]. If it returns something else, "
-            "pass forward=lambda model, data: <the logits>."
+            f"The model returned {found}; expected logits of shape [{num_nodes}, classes]. If it returns something "
+            "else, pass forward=lambda model, data: <the logits>."
         )
     return logits

@@ -47,15 +47,11 @@ def coo(edges: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         index = edges._indices()
         return index[1], index[0], edges._values()
     if edges.layout == torch.sparse_csc:
-        raise GraphError(
-            "The adjacency is in sparse CSC layout; pass torch.sparse_csr or a [2, E] edge_index."
-        )
+        raise GraphError("The adjacency is in sparse CSC layout; pass torch.sparse_csr or a [2, E] edge_index.")
     return edges[0], edges[1], None
 
 
-def in_degree(
-    edges: Tensor, num_nodes: int, *, flow: str = "source_to_target", weight: Tensor | None = None
-) -> Tensor:
+def in_degree(edges: Tensor, num_nodes: int, *, flow: str = "source_to_target", weight: Tensor | None = None) -> Tensor:
     """In-degrees without self-loops, ``[N]`` in at least float32: D of the paper.
 
     Args:
@@ -135,7 +131,7 @@ class Graph:
         """
         low = torch.minimum(self.source, self.target)
         high = torch.maximum(self.source, self.target)
-        return torch.unique(low * self.num_nodes + high, return_inverse=True)[1]
+        return cast(Tensor, torch.unique(low * self.num_nodes + high, return_inverse=True)[1])
 
     @cached_property
     def num_links(self) -> int:
@@ -166,7 +162,8 @@ class Graph:
 def _as_data(data: object) -> Data:
     if isinstance(data, HeteroData):
         raise GraphError(
-            "The graph is a HeteroData; a buffer needs one node type and one edge type. Call data.to_homogeneous() first."
+            "The graph is a HeteroData; a buffer needs one node type and one edge type. "
+            "Call data.to_homogeneous() first."
         )
     if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         x, edges = data
@@ -181,17 +178,11 @@ def _as_data(data: object) -> Data:
 def _features_and_edges(data: Data) -> tuple[Tensor, Tensor]:
     x, edges, adjacency = data.get("x"), data.get("edge_index"), data.get("adj_t")
     if not isinstance(x, Tensor):
-        raise GraphError(
-            "The graph has no node features; set data.x to a float tensor of shape [nodes, features]."
-        )
+        raise GraphError("The graph has no node features; set data.x to a float tensor of shape [nodes, features].")
     if edges is not None and adjacency is not None:
-        raise GraphError(
-            "The graph has both edge_index and adj_t; keep the one that the model is called with."
-        )
+        raise GraphError("The graph has both edge_index and adj_t; keep the one that the model is called with.")
     if edges is None and adjacency is None:
-        raise GraphError(
-            "The graph has no edges; set data.edge_index ([2, E], source and target) or data.adj_t."
-        )
+        raise GraphError("The graph has no edges; set data.edge_index ([2, E], source and target) or data.adj_t.")
     return x, cast(Tensor, edges if edges is not None else adjacency)
 
 
@@ -217,32 +208,26 @@ def _check_edges(edges: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     if is_sparse_adjacency(edges):
         if tuple(edges.size(i) for i in (0, 1)) != (num_nodes, num_nodes):
             raise GraphError(
-                f"The adjacency is {edges.size(0)} x {edges.size(1)}; expected {num_nodes} x {num_nodes}, as data.x has "
-                f"{num_nodes} rows."
+                f"The adjacency is {edges.size(0)} x {edges.size(1)}; expected {num_nodes} x {num_nodes}, as data.x "
+                f"has {num_nodes} rows."
             )
     elif edges.dim() != 2 or edges.size(0) != 2:
         raise GraphError(f"edge_index has shape {list(edges.shape)}; expected [2, edges].")
     elif edges.dtype not in (torch.int64, torch.int32):
-        raise GraphError(
-            f"edge_index has dtype {edges.dtype}; expected whole numbers. Call edge_index.long()."
-        )
+        raise GraphError(f"edge_index has dtype {edges.dtype}; expected whole numbers. Call edge_index.long().")
     source, target, _ = coo(edges)
     source, target = source.long(), target.long()
     if source.numel():
         low = int(torch.minimum(source.min(), target.min()))
         high = int(torch.maximum(source.max(), target.max()))
         if low < 0:
-            raise GraphError(
-                f"edge_index holds a negative node number ({low}); expected 0 to {num_nodes - 1}."
-            )
+            raise GraphError(f"edge_index holds a negative node number ({low}); expected 0 to {num_nodes - 1}.")
         if high >= num_nodes:
             raise GraphError(
                 f"edge_index refers to node {high}, but data.x has {num_nodes} rows; expected 0 to {num_nodes - 1}."
             )
     if bool((source == target).all()):
-        raise GraphError(
-            "The graph has no edge between two different nodes; there is nothing to be robust against."
-        )
+        raise GraphError("The graph has no edge between two different nodes; there is nothing to be robust against.")
     duplicates = source.numel() - torch.unique(source * num_nodes + target).numel()
     if duplicates:
         raise GraphError(

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch_geometric.nn import GENConv, GINConv, GINEConv, MessagePassing
 
 from aggbuffer import hops
@@ -91,15 +92,11 @@ def check_model(gnn: object) -> None:
     if not isinstance(gnn, nn.Module):
         raise ModelTypeError(f"The model is a {type(gnn).__name__}; expected a torch.nn.Module.")
     if hasattr(gnn, "_orig_mod"):
-        raise ModelError(
-            "The model is already compiled; attach to the module itself, then compile the result."
-        )
+        raise ModelError("The model is already compiled; attach to the module itself, then compile the result.")
     if isinstance(gnn, torch.jit.ScriptModule):
-        raise ModelError(
-            "The model is a TorchScript module, whose layers cannot be reached; attach to the original."
-        )
+        raise ModelError("The model is a TorchScript module, whose layers cannot be reached; attach to the original.")
     for name, tensor in [*gnn.named_parameters(), *gnn.named_buffers()]:
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        if is_lazy(tensor):
             raise ModelError(f"The parameter {name!r} has no shape yet; run the model once before attaching.")
     for name, module in gnn.named_modules():
         if isinstance(module, MessagePassing) and getattr(module, "cached", False):
@@ -125,16 +122,17 @@ def explain_failure(error: Exception, graph: Graph, expected_width: int | None =
     """The sentence for a model that failed on a graph."""
     if "not implemented for" in str(error):
         return ModelError(
-            f"The model cannot run in {graph.x.dtype} on {graph.x.device.type}: {str(error).splitlines()[0]}. Convert the "
-            "model and data.x with .float()."
+            f"The model cannot run in {graph.x.dtype} on {graph.x.device.type}: {str(error).splitlines()[0]}. Convert "
+            "the model and data.x with .float()."
         )
     if expected_width is not None and expected_width != graph.x.size(1):
         return ModelError(
-            f"The graph has {graph.x.size(1)} features per node, but the model expects {expected_width}; pass the graph "
-            "that the model was trained on, or one with the same features."
+            f"The graph has {graph.x.size(1)} features per node, but the model expects {expected_width}; pass the "
+            "graph that the model was trained on, or one with the same features."
         )
+    reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
     return ModelError(
-        f"The model could not run on this graph ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). "
+        f"The model could not run on this graph ({reason}). "
         "If it is not called as model(x, edge_index), pass attach(..., forward=lambda model, data: ...)."
     )
 
@@ -196,21 +194,15 @@ def _describe(call: _Call, num_nodes: int, config: BufferConfig) -> LayerSpec:
     conv, x = call.module, call.x
     name = f"The layer {call.name!r} ({type(conv).__name__})"
     if isinstance(x, dict):
-        raise ModelError(
-            f"{name} is heterogeneous; a buffer needs one node type. Use a model for homogeneous graphs."
-        )
+        raise ModelError(f"{name} is heterogeneous; a buffer needs one node type. Use a model for homogeneous graphs.")
     if isinstance(x, tuple | list):
-        raise ModelError(
-            f"{name} is called with a pair of feature matrices (bipartite); call it with one tensor."
-        )
+        raise ModelError(f"{name} is called with a pair of feature matrices (bipartite); call it with one tensor.")
     if not isinstance(x, Tensor):
-        raise ModelError(
-            f"{name} is not called with node features first; found {type(x).__name__}, expected a tensor."
-        )
+        raise ModelError(f"{name} is not called with node features first; found {type(x).__name__}, expected a tensor.")
     if x.dim() != 2 or x.size(0) != num_nodes:
         raise ModelError(
-            f"{name} receives features of shape {list(x.shape)}; expected [{num_nodes}, width], one row per node of the "
-            "graph. Models that pool nodes or add dimensions cannot carry a buffer."
+            f"{name} receives features of shape {list(x.shape)}; expected [{num_nodes}, width], one row per node of "
+            "the graph. Models that pool nodes or add dimensions cannot carry a buffer."
         )
     out = call.output[0] if isinstance(call.output, tuple) else call.output
     if not isinstance(out, Tensor) or out.dim() != 2 or out.size(0) != num_nodes:
@@ -235,7 +227,7 @@ def _kind(conv: nn.Module, propagations: int, name: str, config: BufferConfig) -
         return "hops", ""
     if propagations > 1:
         raise ModelError(
-            f"{name} aggregates {propagations} times in one call, and the library does not know how to reach inside; use "
-            "BufferConfig(site='output') to add the term once, to its output."
+            f"{name} aggregates {propagations} times in one call, and the library does not know how to reach inside; "
+            "use BufferConfig(site='output') to add the term once, to its output."
         )
     return "output", ""

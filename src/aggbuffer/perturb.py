@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -10,9 +12,7 @@ from aggbuffer.config import Directions
 from aggbuffer.graph import Graph
 
 
-def drop_edge(
-    graph: Graph, share: float, generator: torch.Generator, *, directions: Directions = "together"
-) -> Data:
+def drop_edge(graph: Graph, share: float, generator: torch.Generator, *, directions: Directions = "together") -> Data:
     """DropEdge: the graph without a random share of its edges, in the user's own format.
 
     Self-loops stay. Both directions of an undirected edge go ``"together"`` or are drawn ``"independent"``-ly.
@@ -20,14 +20,10 @@ def drop_edge(
     return graph.subgraph(keep_mask(graph, share, generator, directions=directions))
 
 
-def keep_mask(
-    graph: Graph, share: float, generator: torch.Generator, *, directions: Directions = "together"
-) -> Tensor:
+def keep_mask(graph: Graph, share: float, generator: torch.Generator, *, directions: Directions = "together") -> Tensor:
     """Which edges survive DropEdge, ``[E]`` bool."""
     together = directions == "together"
-    draws = torch.rand(
-        graph.num_links if together else graph.num_edges, generator=generator, device=generator.device
-    )
+    draws = torch.rand(graph.num_links if together else graph.num_edges, generator=generator, device=generator.device)
     kept = (draws >= share).to(graph.source.device)
     return (kept[graph.link] if together else kept) | graph.is_loop
 
@@ -48,3 +44,32 @@ def dropout(x: Tensor, ratio: float, generator: torch.Generator | None) -> Tenso
 def generator_on(device: torch.device, seed: int) -> torch.Generator:
     """A generator of the library's own on the device of the model."""
     return torch.Generator(device=device).manual_seed(seed)
+
+
+def nested_removal(
+    graph: Graph, shares: Sequence[float], repeats: int, seed: int
+) -> Iterator[tuple[float, Iterator[Data]]]:
+    """For each share of undirected edges to keep, graphs with exactly that share left, drawn ``repeats`` times.
+
+    Within a draw the graphs are nested: what 25 % keep, 50 % keep too. Shares of 1 and 0 leave nothing to chance and
+    come once. Self-loops stay.
+    """
+    generator = generator_on(torch.device("cpu"), seed)
+    link = graph.link.cpu()
+    looped = torch.zeros(graph.num_links, dtype=torch.bool)
+    looped[link[graph.is_loop.cpu()]] = True
+    removable = int((~looped).sum())
+    ranks = []
+    for _ in range(repeats):
+        order = torch.rand(graph.num_links, generator=generator)
+        order[looped] = -1.0
+        rank = torch.empty(graph.num_links, dtype=torch.int64)
+        rank[order.argsort()] = torch.arange(graph.num_links)
+        ranks.append(rank - int(looped.sum()))  # self-loops come first, so their ranks fall below every threshold
+
+    def draws(share: float) -> Iterator[Data]:
+        for rank in ranks[:1] if share in (0, 1) else ranks:
+            yield graph.subgraph((rank < round(share * removable))[link].to(graph.source.device))
+
+    for share in shares:
+        yield share, draws(share)

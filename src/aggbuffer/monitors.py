@@ -1,0 +1,88 @@
+"""What training is stopped on."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from aggbuffer.losses import supervised
+from aggbuffer.perturb import generator_on
+from aggbuffer.targets import Labels
+
+if TYPE_CHECKING:
+    from aggbuffer.fit import _Run
+
+logger = logging.getLogger("aggbuffer")
+
+_FIXED_DRAWS = 2
+_DRAW_SEED_OFFSET = 0x5EED  # keeps the monitor's draws apart from the training's
+
+
+class Monitor(Protocol):
+    """Scores the model after each epoch."""
+
+    name: str
+
+    def score(self, logits: Tensor) -> tuple[float, float, float]:
+        """Score (lower is better), validation loss and accuracy, from logits ``[N, C]`` on the whole graph."""
+        ...
+
+
+class LabelledMonitor:
+    """Validation loss, or validation accuracy."""
+
+    def __init__(self, name: str, labels: Labels, nodes: Tensor) -> None:
+        self.name, self.labels, self.nodes = name, labels, nodes
+
+    def score(self, logits: Tensor) -> tuple[float, float, float]:
+        loss = supervised(logits, self.labels, self.nodes).item()
+        accuracy = accuracy_of(logits, self.labels, self.nodes)
+        return (loss if self.name == "val_loss" else -accuracy), loss, accuracy
+
+
+class LabelFreeMonitor:
+    """The loss itself on held-out nodes, over the same few perturbed graphs every time."""
+
+    name = "rc_loss"
+
+    def __init__(self, run: _Run) -> None:
+        self.run = run
+        generator = generator_on(run.device, run.config.seed + _DRAW_SEED_OFFSET)
+        self.draws = [run.perturb(run.graph, generator) for _ in range(_FIXED_DRAWS)]
+
+    def score(self, logits: Tensor) -> tuple[float, float, float]:
+        run, nodes = self.run, self.run.val_nodes
+        total = 0.0
+        for draw in self.draws:
+            with torch.no_grad():
+                outputs = run.outputs(logits, run.model.run(draw), nodes)
+            terms = run.loss(outputs.only(nodes))
+            total += (terms.bias + run.config.strength * terms.robust).item() / len(self.draws)
+        if run.labels is None:
+            return total, float("nan"), float("nan")
+        return total, supervised(logits, run.labels, nodes).item(), accuracy_of(logits, run.labels, nodes)
+
+
+def choose_monitor(run: _Run) -> Monitor:
+    """The monitor that the settings ask for; the label-free one where there is nothing else to go by."""
+    if run.config.monitor == "rc_loss":
+        return LabelFreeMonitor(run)
+    if run.labels is None:
+        logger.warning(
+            "No labelled validation nodes: training stops on the loss itself over held-out nodes (monitor='rc_loss')."
+        )
+        return LabelFreeMonitor(run)
+    return LabelledMonitor(run.config.monitor, run.labels, run.val_nodes)
+
+
+def accuracy_of(logits: Tensor, labels: Labels, nodes: Tensor) -> float:
+    """Share of right classes, or of right labels; NaN for regression."""
+    values = labels.values[nodes]
+    if labels.task == "multiclass":
+        return (logits[nodes].argmax(-1) == values).float().mean().item()
+    if labels.task == "multilabel":
+        return ((logits[nodes] > 0) == (values > 0.5)).float().mean().item()
+    return float("nan")
