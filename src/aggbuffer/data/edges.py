@@ -1,4 +1,4 @@
-"""Edge lists as tensors: both directions, each edge once, no self-loops."""
+"""Edge lists and sparse matrices as tensors."""
 
 from __future__ import annotations
 
@@ -36,3 +36,21 @@ def from_csr(indptr: Tensor, indices: Tensor) -> Tensor:
     """
     rows = torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.long().diff())
     return torch.stack([rows, indices.long()])
+
+
+def dense_from_csr(indptr: Tensor, indices: Tensor, values: Tensor, columns: int) -> Tensor:
+    """Write a compressed sparse row matrix out.
+
+    Args:
+        indptr: ``[N + 1]`` row starts.
+        indices: ``[E]`` columns, each below ``columns``.
+        values: ``[E]``.
+        columns: F.
+
+    Returns:
+        ``[N, F]`` float32.
+    """
+    rows, positions = from_csr(indptr, indices)
+    dense = torch.zeros(len(indptr) - 1, columns)
+    dense[rows, positions] = values.float()
+    return dense

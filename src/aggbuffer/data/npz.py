@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from aggbuffer.data.assemble import KNOWN, NAMES, assemble
-from aggbuffer.data.edges import from_csr, undirected
+from aggbuffer.data.edges import dense_from_csr, from_csr, undirected
 from aggbuffer.data.splits import MASKS
 from aggbuffer.errors import GraphError
 
@@ -87,13 +87,7 @@ def _sparse_layout(archive: np.lib.npyio.NpzFile, path: Path, split: int) -> Dat
     if "attr_matrix" in names:
         items["x"] = _array(archive, path, "attr_matrix")
     else:
-        items["x"] = _dense(**tensors(archive, path, ATTRIBUTES))
+        indptr, indices, values, shape = tensors(archive, path, ATTRIBUTES).values()
+        items["x"] = dense_from_csr(indptr, indices, values, int(shape[1]))
     items["edges"] = undirected(from_csr(*tensors(archive, path, ADJACENCY).values()), len(items["x"]))
     return assemble(items, split, path.name)
-
-
-def _dense(attr_indptr: Tensor, attr_indices: Tensor, attr_data: Tensor, attr_shape: Tensor) -> Tensor:
-    """Write a sparse matrix out as ``[N, F]`` float32."""
-    dense = torch.zeros(*(int(size) for size in attr_shape))
-    dense[tuple(from_csr(attr_indptr, attr_indices))] = attr_data.float()
-    return dense
