@@ -1,7 +1,7 @@
 """A small real graph that comes with the package: handwritten digits, joined to their likes.
 
 The samples are scikit-learn's copy of the test part of "Optical Recognition of Handwritten Digits"
-(E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998, https://doi.org/10.24432/C50P49),
+(E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998, doi:10.24432/C50P49),
 licensed CC BY 4.0: 1,797 images of 8 x 8 pixels from 0 to 16, kept unchanged in ``digits.npz``. What the
 images do not bring is a graph; that is made here, and made hard on purpose.
 """
