@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from aggbuffer.errors import BufferFileError
 from aggbuffer.files import write_safetensors
-from aggbuffer.graph import Graph
+from aggbuffer.graph import Graph, coo
 
 FORMAT = "aggbuffer-checkpoint-1"
 
@@ -61,7 +61,7 @@ class Checkpoint:
             ) from error
         if metadata.get("format") != FORMAT:
             raise BufferFileError(f"{path} is no checkpoint of this library; name another file for the checkpoint.")
-        if metadata["run"] != run:
+        if metadata.get("run") != run:
             raise BufferFileError(
                 f"The checkpoint {path} belongs to a run with other settings, another graph or another base model; "
                 "delete it or name another file."
@@ -69,11 +69,25 @@ class Checkpoint:
         return cls(tensors, json.loads(metadata["progress"]))
 
 
-def run_identity(settings: Mapping[str, Any], base: str, graph: Graph, nodes: tuple[Tensor, Tensor]) -> str:
-    """A digest of all that decides how a run goes: settings, base, edges, features, training and validation nodes."""
-    digest = hashlib.sha256(json.dumps([settings, base, list(graph.x.shape)], sort_keys=True).encode())
-    for tensor in (graph.source, graph.target, *nodes, graph.x.double().sum(0)):
-        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+def run_identity(settings: Mapping[str, Any], base: str, graph: Graph, used: Iterable[Tensor]) -> str:
+    """A digest of all that decides how a run goes.
+
+    Args:
+        settings: Of the run and of the buffers.
+        base: Fingerprint of the base.
+        graph: Its features, edges, weights and attributes count.
+        used: Training and validation nodes, and their labels.
+    """
+    digest = hashlib.sha256(json.dumps([settings, base], sort_keys=True).encode())
+    weights = [graph.data.get(key) for key in ("edge_weight", "edge_attr")]
+    adjacency = graph.data.get("adj_t")
+    values = None if adjacency is None else coo(adjacency)[2]
+    for tensor in (graph.x, graph.source, graph.target, *weights, values, *used):
+        if tensor is None:
+            digest.update(b"none;")
+            continue
+        digest.update(f"{list(tensor.shape)}:{tensor.dtype};".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -21,7 +21,7 @@ from aggbuffer.config import FitConfig
 from aggbuffer.errors import AggBufferError, ConfigError, GraphError, ModelError, ModelTypeError
 from aggbuffer.graph import Graph
 from aggbuffer.io import fingerprint
-from aggbuffer.layers import explain_failure
+from aggbuffer.layers import evaluation_mode, explain_failure
 from aggbuffer.monitors import Monitor, choose_monitor
 from aggbuffer.perturb import drop_edge, generator_on
 from aggbuffer.progress import show_progress
@@ -30,7 +30,6 @@ from aggbuffer.targets import Labels, infer_task, refuse_overlap, select
 logger = logging.getLogger("aggbuffer")
 
 Perturbation = Callable[[Graph, torch.Generator], Data]
-_SECONDS_BETWEEN_CHECKPOINTS = 10.0
 _HELD_OUT = 0.1
 
 
@@ -87,8 +86,12 @@ class FitResult:
         return len(self.history)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready values."""
-        return asdict(self)
+        """Everything as JSON-ready values; what does not apply is None."""
+        history = [
+            {key: None if math.isnan(value) else value for key, value in asdict(record).items()}
+            for record in self.history
+        ]
+        return {**asdict(self), "history": history}
 
 
 @dataclass
@@ -113,6 +116,7 @@ def fit(
     val_mask: str | Tensor = "val_mask",
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
+    checkpoint_every: float = 10.0,
     callbacks: Iterable[Callback] = (),
     loss: losses.LossFunction | None = None,
     perturb: Perturbation | None = None,
@@ -132,6 +136,7 @@ def fit(
         val_mask: Nodes to stop on.
         progress: Show progress; by default where standard error is a terminal.
         checkpoint: A file to go on from after an interruption, and to write such points to.
+        checkpoint_every: Seconds between two of them.
         callbacks: Called with every :class:`EpochRecord`; one that returns True ends the run.
         loss: Instead of the one that ``config`` names.
         perturb: ``perturb(graph, generator) -> Data`` instead of DropEdge.
@@ -144,11 +149,17 @@ def fit(
     """
     if not isinstance(model, BufferedGNN):
         raise ModelTypeError(f"The model is a {type(model).__name__}; expected what aggbuffer.attach returns.")
-    config = (FitConfig() if config is None else config).override(**overrides)
-    run = _Run(model, Graph.of(data), config, train_mask, val_mask, loss, perturb)
+    if not model._enabled:
+        raise ModelError("The model's buffers are detached or disabled; attach them, and call fit outside disabled().")
+    config = FitConfig() if config is None else config
+    if not isinstance(config, FitConfig):
+        raise ConfigError(f"config is a {type(config).__name__}; expected a FitConfig, or its settings as keywords.")
+    config = config.override(**overrides)
     path = None if checkpoint is None else Path(checkpoint)
-    with show_progress(progress, config, run.monitor.name) as report:
-        return run.train(path, [report, *callbacks])
+    with evaluation_mode(model.base), torch.enable_grad():  # whatever the caller has set
+        run = _Run(model, Graph.of(data), config, train_mask, val_mask, loss, perturb)
+        with show_progress(progress, config, run.monitor.name) as report:
+            return run.train(path, checkpoint_every, [report, *callbacks])
 
 
 class _Run:
@@ -170,10 +181,8 @@ class _Run:
         self.teacher = self._teacher()
         self.train_nodes, self.val_nodes, self.labels = self._nodes_and_labels(train_mask, val_mask)
         outputs = self.teacher.size(1)
-        self.task = self.labels.task if self.labels else infer_task(None, outputs, config.task)
+        self.task = self.labels.task if self.labels else infer_task(self.graph.data.get("y"), outputs, config.task)
         self.loss = losses.named(config.loss, detach_target=config.detach_target) if loss is None else loss
-        if config.loss == "cross_entropy" and loss is None and self.labels is None:
-            raise ConfigError("loss='cross_entropy' needs labels and a train_mask; this graph has none.")
         self.perturb = perturb or (lambda g, rng: drop_edge(g, config.drop_edge, rng, directions=config.directions))
         self.monitor: Monitor = choose_monitor(self)
         self.generator = generator_on(self.device, config.seed)
@@ -183,14 +192,14 @@ class _Run:
         """What the loss is computed from, with the bias term on ``nodes``."""
         return losses.StepOutputs(self.teacher, clean, perturbed, nodes, self.labels, self.task)
 
-    def train(self, path: Path | None, callbacks: list[Callback]) -> FitResult:
+    def train(self, path: Path | None, checkpoint_every: float, callbacks: list[Callback]) -> FitResult:
         """Epochs until the monitor stops improving; the best state is in the model afterwards, also after an error."""
         state = _State(best=[p.detach().clone() for p in self.parameters])
         identity = ""
         if path is not None:
-            nodes = (self.train_nodes, self.val_nodes)
-            identity = run_identity(self.config.to_dict(), fingerprint(self.model.base), self.graph, nodes)
-            self._resume(path, identity, state)
+            identity = self._identity()
+            if not self._resume(path, identity, state):
+                self._save(path, identity, state)  # a path that cannot be written to is refused here, not hours later
         if not state.history:
             state.best_score = self.monitor.score(self.model.run(self.graph.data).detach())[0]
         started = saved = time.monotonic()
@@ -205,14 +214,10 @@ class _Run:
                 answers = [callback(record) for callback in callbacks]  # every callback hears of every epoch
                 asked_to_stop = any(answer is True for answer in answers)
                 stopped = self._finished(state) or ("callback" if asked_to_stop else "")
-                if path is not None and (stopped or time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS):
+                if path is not None and (stopped or time.monotonic() - saved >= checkpoint_every):
                     self._save(path, identity, state)
                     saved = time.monotonic()
-        except KeyboardInterrupt:
-            if path is not None:
-                self._save(path, identity, state)
-            raise
-        finally:
+        finally:  # no checkpoint here: an interrupted epoch has moved the generator, and perhaps the parameters
             self._put(state.best)
         return FitResult(
             self.config, self.monitor.name, state.history, state.best_epoch, state.best_score, stopped, state.seconds
@@ -284,6 +289,11 @@ class _Run:
         """Training nodes, validation nodes and checked labels; what is missing is filled in as ``fit`` says."""
         count, data = self.graph.num_nodes, self.graph.data
         train, val, y = select(data, train_mask, count), select(data, val_mask, count), data.get("y")
+        for mask, usual, nodes in ((train_mask, "train_mask", train), (val_mask, "val_mask", val)):
+            if nodes is None and mask is not None and mask != usual:
+                raise GraphError(f"The graph has no {mask!r}; set data.{mask}, or name the {usual} that it has.")
+        if self.config.loss == "cross_entropy" and (y is None or train is None or val is None):
+            raise ConfigError("loss='cross_entropy' needs data.y, a train_mask and a val_mask; give all three.")
         labelled = y is not None and val is not None
         if train is not None and val is not None:
             refuse_overlap(train, val, ("train_mask", "val_mask"))
@@ -298,6 +308,8 @@ class _Run:
             everyone = torch.ones(count, dtype=torch.bool, device=self.graph.x.device)
             everyone[val] = False
             train = everyone.nonzero().squeeze(-1)
+            if train.numel() == 0:
+                raise GraphError("The val_mask selects every node, which leaves none to train on; give a train_mask.")
         used = val if self.config.loss != "cross_entropy" else torch.cat([train, val])
         labels = Labels.of(y, count, self.teacher.size(1), used, self.config.task) if labelled else None
         return train, val, labels
@@ -314,10 +326,17 @@ class _Run:
         progress = {k: v for k, v in asdict(state).items() if k != "best"}
         Checkpoint(tensors, progress).write(path, identity)
 
-    def _resume(self, path: Path, identity: str, state: _State) -> None:
+    def _identity(self) -> str:
+        settings = {"fit": self.config.to_dict(), "buffer": self.model.config.to_dict()}
+        used = [self.train_nodes, self.val_nodes]
+        if self.labels is not None:
+            used.append(self.labels.values[torch.cat(used)])
+        return run_identity(settings, fingerprint(self.model.base), self.graph, used)
+
+    def _resume(self, path: Path, identity: str, state: _State) -> bool:
         found = Checkpoint.read(path, identity)
         if found is None:
-            return
+            return False
         self._put([found.tensors[f"current.{i}"] for i in range(len(self.parameters))])
         for i, best in enumerate(state.best):
             best.copy_(found.tensors[f"best.{i}"])
@@ -328,3 +347,4 @@ class _Run:
             setattr(state, name, value)
         state.history = history
         logger.info("going on after epoch %d from %s", len(history), path)
+        return True
