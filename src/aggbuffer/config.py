@@ -109,6 +109,8 @@ class FitConfig(_Config):
         _integer("patience", self.patience, 1)
         _integer("max_epochs", self.max_epochs, 0)
         _integer("seed", self.seed, 0)
+        if self.seed >= 2**63:
+            raise ConfigError(f"seed must be below 2**63 (got {self.seed}).")
         _choice("monitor", self.monitor, get_args(Monitor))
         _choice("loss", self.loss, get_args(Loss))
         _choice("task", self.task, get_args(TaskName))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from aggbuffer.errors import ConfigError
 from aggbuffer.losses import supervised
 from aggbuffer.perturb import generator_on
 from aggbuffer.targets import Labels
@@ -70,6 +71,8 @@ def choose_monitor(run: _Run) -> Monitor:
     """The monitor that the settings ask for; the label-free one where there is nothing else to go by."""
     if run.config.monitor == "rc_loss":
         return LabelFreeMonitor(run)
+    if run.config.monitor == "val_accuracy" and run.task == "regression":
+        raise ConfigError("monitor='val_accuracy' does not apply to regression; use 'val_loss' or 'rc_loss'.")
     if run.labels is None:
         logger.warning(
             "No labelled validation nodes: training stops on the loss itself over held-out nodes (monitor='rc_loss')."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -44,7 +45,8 @@ def describe(record: EpochRecord, monitor: str) -> str:
     if monitor == "rc_loss":
         validation = f"held-out {record.score:.4f}"
     else:
-        validation = f"val {record.val_loss:.4f} acc {100 * record.val_accuracy:.2f} %"
+        accuracy = "" if math.isnan(record.val_accuracy) else f" acc {100 * record.val_accuracy:.2f} %"
+        validation = f"val {record.val_loss:.4f}{accuracy}"
     return f"bias {record.bias:.4f} robust {record.robust:.4f} {validation}"
 
 

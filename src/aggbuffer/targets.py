@@ -30,7 +30,8 @@ def infer_task(labels: Tensor | None, outputs: int, task: TaskName = "auto") -> 
             )
         return "multiclass"
     flat = labels.squeeze(-1) if labels.dim() == 2 and labels.size(1) == 1 else labels
-    binary = bool(((labels == 0) | (labels == 1) | labels.isnan()).all())
+    unlabelled = labels.isnan() if labels.is_floating_point() else labels == -1
+    binary = bool(((labels == 0) | (labels == 1) | unlabelled).all())
     if flat.dim() == 1 and not flat.is_floating_point() and outputs > 1:
         return "multiclass"
     if binary and (labels.dim() == 2 or outputs == 1):
@@ -59,7 +60,7 @@ class Labels:
             raise GraphError(f"data.y is {type(labels).__name__}; expected a tensor with one row per node.")
         if labels.dim() not in (1, 2) or labels.size(0) != num_nodes:
             raise GraphError(f"data.y has shape {list(labels.shape)}; expected one row for each of {num_nodes} nodes.")
-        kind = infer_task(labels, outputs, task)
+        kind = infer_task(labels[nodes], outputs, task)
         if kind == "multiclass":
             return cls(kind, _classes(labels, outputs, nodes), outputs)
         values = labels.unsqueeze(-1) if labels.dim() == 1 else labels
