@@ -20,8 +20,10 @@ def divergence(target: Tensor, other: Tensor, task: Task) -> Tensor:
     """D( target ‖ other ) of every node, ``[N]``, from logits ``[N, C]``.
 
     The Kullback-Leibler divergence of what the task's outputs mean: a categorical distribution, one Bernoulli
-    distribution a label (summed), or a Gaussian of unit variance (half the squared distance).
+    distribution a label (summed), or a Gaussian of unit variance (half the squared distance). Half precision is widened
+    first: in it, rounding swamps the divergence of two models that almost agree.
     """
+    target, other = _wide(target), _wide(other)
     if task == "regression":
         return 0.5 * (target - other).square().sum(-1)
     if task == "multilabel":
@@ -35,7 +37,7 @@ def divergence(target: Tensor, other: Tensor, task: Task) -> Tensor:
 
 def supervised(logits: Tensor, labels: Labels, nodes: Tensor) -> Tensor:
     """The usual loss of the task on labelled nodes: cross-entropy, per-label cross-entropy, or half squared error."""
-    values = labels.values[nodes]
+    logits, values = _wide(logits), labels.values[nodes]
     if labels.task == "multiclass":
         return F.cross_entropy(logits[nodes], values)
     if labels.task == "multilabel":
@@ -121,6 +123,10 @@ def named(loss: Loss, *, detach_target: bool = False) -> LossFunction:
     if loss in ("rc", "rc_train"):
         return lambda step: robustness_controlled(step, robust_on_train=loss == "rc_train", detach_target=detach_target)
     return {"cross_entropy": cross_entropy, "pseudo_label": pseudo_label, "self_distillation": self_distillation}[loss]
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
 def _zero(step: StepOutputs) -> Tensor:
