@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from aggbuffer.errors import ConfigError
-from aggbuffer.evaluate import Evaluation, plain
+from aggbuffer.evaluate import Evaluation, plain, removal_name
 from aggbuffer.scores import Interval, Score, paired_bootstrap
 from aggbuffer.targets import Task
 from aggbuffer.text import html_table, markdown_table, percent
@@ -105,19 +105,21 @@ def compare(
         level: Coverage of the intervals.
         seed: Of the resampling.
     """
+    if resamples < 1:
+        raise ConfigError(f"resamples must be at least 1 (got {resamples}).")
+    if not 0 < level < 1:
+        raise ConfigError(f"level must be in (0, 1) (got {level}).")
     _check_comparable(before, after)
     old, new = before.predictions, after.predictions
     pairs = [(name, old.full[at][None], new.full[at][None], old.labels[at]) for name, at in old.groups.items()]
-    pairs += [
-        (f"{percent(share)} of edges", runs, new.removed[share], old.labels) for share, runs in old.removed.items()
-    ]
-    scored_after = dict(after.rows())
+    pairs += [(removal_name(share), runs, new.removed[share], old.labels) for share, runs in old.removed.items()]
+    scores = zip(before.rows(), after.rows(), strict=True)
     differences = []
-    for (name, was, now, labels), (_, score_before) in zip(pairs, before.rows(), strict=True):
+    for (name, was, now, labels), ((_, score_before), (_, score_after)) in zip(pairs, scores, strict=True):
         if score_before.count == 0:
             continue
         accuracy, f1 = paired_bootstrap(was, now, labels, before.task, resamples=resamples, level=level, seed=seed)
-        differences.append(Difference(name, score_before, scored_after[name], accuracy, f1))
+        differences.append(Difference(name, score_before, score_after, accuracy, f1))
     return Comparison(differences, before.task, level)
 
 

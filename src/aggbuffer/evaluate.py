@@ -73,7 +73,7 @@ class Evaluation:
 
     def rows(self) -> list[tuple[str, Score]]:
         """Every score with its name, in reading order."""
-        removal = [(f"{percent(share)} of edges", s) for share, s in self.edge_removal.items()]
+        removal = [(removal_name(share), s) for share, s in self.edge_removal.items()]
         return [*((name, getattr(self, name)) for name in GROUPS), *removal]
 
     def to_dict(self) -> dict[str, Any]:
@@ -229,8 +229,16 @@ def extreme_thirds(values: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     return ordered[:size], ordered[known.numel() - size :]
 
 
+def removal_name(share: float) -> str:
+    """What the score with this share of edges kept is called."""
+    return f"{100 * share:.6g} % of edges"
+
+
 def _checked_shares(keep: Sequence[float]) -> list[float]:
-    shares = [float(share) for share in keep]
+    try:
+        shares = [float(share) for share in keep]
+    except (TypeError, ValueError):
+        raise ConfigError(f"keep must be a list of shares of edges in [0, 1] (got {keep!r}).") from None
     for share in shares:
         if not 0 <= share <= 1:
             raise ConfigError(f"keep must hold shares of edges in [0, 1] (got {share}).")

@@ -76,6 +76,9 @@ def macro_f1(hits: Tensor, weights: Tensor) -> Tensor:
 
 def _hits(predicted: Tensor, labels: Tensor, task: Task) -> Tensor:
     """The per-node table that :func:`macro_f1` adds up, ``[N, 2, C]`` float64."""
+    if task == "multilabel" and labels.size(1) == 1:  # two classes, not one label: F1 counts both
+        predicted, labels = predicted.squeeze(1).long(), (labels.squeeze(1) > 0.5).long()
+        task = "multiclass"
     if task == "multiclass":
         classes = int(torch.maximum(predicted.max(), labels.max())) + 1
         guess = torch.nn.functional.one_hot(predicted, classes)
