@@ -16,7 +16,7 @@ from aggbuffer.config import BufferConfig
 from aggbuffer.errors import GraphError, ModelError, ModelTypeError
 from aggbuffer.forward import Forward, checked_logits, default_forward
 from aggbuffer.graph import Graph, coo, in_degree, is_sparse_adjacency
-from aggbuffer.layers import LayerSpec, check_model, discover
+from aggbuffer.layers import LayerSpec, check_model, discover, forked_randomness
 from aggbuffer.perturb import dropout
 
 
@@ -103,7 +103,8 @@ def _freeze(model: BufferedGNN, graph: Graph, before: Tensor) -> None:
     ``requires_grad``: nothing trains it all the same, as ``fit`` asks for the gradients of the buffers only.
     """
     model.base.requires_grad_(False)
-    with torch.no_grad():
+    with torch.no_grad(), forked_randomness(graph.x.device):
+        torch.rand(1, device=graph.x.device)  # so that a dropout that is always on draws another mask than before
         if torch.equal(model.run(graph.data), before):
             return
         model._restore_requires_grad()

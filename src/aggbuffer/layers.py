@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -118,6 +118,11 @@ def evaluation_mode(gnn: nn.Module) -> Iterator[None]:
             module.training = training
 
 
+def forked_randomness(device: torch.device) -> AbstractContextManager[None]:
+    """Inside, the global random state may move; outside, it has not."""
+    return cast(AbstractContextManager[None], torch.random.fork_rng(devices=[device] if device.type == "cuda" else []))
+
+
 def explain_failure(error: Exception, graph: Graph, expected_width: int | None = None) -> ModelError:
     """The sentence for a model that failed on a graph."""
     if "not implemented for" in str(error):
@@ -165,7 +170,7 @@ def _record(gnn: nn.Module, graph: Graph, run: Callable[[], Tensor]) -> tuple[li
                 handles.append(module.register_forward_pre_hook(entering(name), with_kwargs=True))
                 handles.append(module.register_forward_hook(leaving, with_kwargs=True, prepend=True))
                 handles.append(module.register_propagate_forward_pre_hook(propagating))
-        with evaluation_mode(gnn), torch.no_grad(), torch.random.fork_rng(devices=_cuda_devices(graph.x)):
+        with evaluation_mode(gnn), torch.no_grad(), forked_randomness(graph.x.device):
             logits = run()
     except (ModelError, KeyboardInterrupt):
         raise
@@ -175,10 +180,6 @@ def _record(gnn: nn.Module, graph: Graph, run: Callable[[], Tensor]) -> tuple[li
         for handle in handles:
             handle.remove()
     return calls, logits
-
-
-def _cuda_devices(x: Tensor) -> list[torch.device]:
-    return [x.device] if x.is_cuda else []
 
 
 def _first_width(gnn: nn.Module, calls: list[_Call]) -> int | None:
