@@ -163,6 +163,7 @@ class _LayerHooks:
     def enter(self, conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note H(l-1) undropped; hand the layer its dropped version where the buffer is being trained so."""
         state = self.owner._pass
+        self.before_mlp = None  # an exception may have kept an earlier pass from using it up
         if state is None:
             return None
         x = args[0] if args else kwargs["x"]
