@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -116,6 +116,19 @@ def _freeze(model: BufferedGNN, graph: Graph, before: Tensor) -> None:
         )
 
 
+class Accelerator(Protocol):
+    """What :mod:`aggbuffer.fast` answers for while it runs a pass; without one, the plain formula is computed."""
+
+    def inverse_degree(self, edges: Tensor) -> Tensor | None:
+        """1 / (D + 1), ``[N, 1]``, where it is known for these edges."""
+
+    def add_term(self, aggregated: Tensor, block: int, hidden: Sequence[Tensor], inverse: Tensor) -> Tensor:
+        """``aggregated`` plus the term of block number ``block``."""
+
+    def made_hops(self, index: int) -> bool:
+        """Whether layer ``index`` has added the terms of its hops itself."""
+
+
 class ForwardPass:
     """What the layers of one forward pass share.
 
@@ -152,7 +165,7 @@ class _LayerHooks:
         names = list(inspect.signature(conv.forward).parameters)
         self.weight_position = names.index("edge_weight") if "edge_weight" in names else None
         self.names = names
-        self.before_mlp: tuple[Tensor, ...] | None = None
+        self.before_mlp: tuple[ForwardPass, Tensor] | None = None
         self.handles = [
             conv.register_forward_pre_hook(self.enter, with_kwargs=True),
             conv.register_forward_hook(self.leave, with_kwargs=True),
@@ -179,7 +192,7 @@ class _LayerHooks:
             )
         state.hidden.append(x)
         if self.spec.kind == "mlp":
-            self.before_mlp = (self._term(state, args, kwargs),)
+            self.before_mlp = state, self._inverse_degree(state, args, kwargs)
         ratio, generator = self.owner._dropout
         if ratio == 0 or self.index == 0:
             return None
@@ -190,8 +203,8 @@ class _LayerHooks:
         """Add the term to the aggregation that is about to enter the layer's own MLP."""
         if self.before_mlp is None:
             return None
-        (term,), self.before_mlp = self.before_mlp, None
-        return (args[0] + term, *args[1:])
+        (state, inverse), self.before_mlp = self.before_mlp, None
+        return (self._corrected(args[0], state, inverse), *args[1:])
 
     def leave(self, conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Add the term to the layer's output."""
@@ -200,10 +213,20 @@ class _LayerHooks:
             self.before_mlp = None
             return output
         if self.spec.kind == "hops":
-            added = self._hop_correction(state, conv, args, kwargs)
-        else:
-            added = self._term(state, args, kwargs)
-        return (output[0] + added, *output[1:]) if isinstance(output, tuple) else output + added
+            accelerator = self.owner._accelerator
+            if accelerator is not None and accelerator.made_hops(self.index):
+                return output
+            return output + self._hop_correction(state, conv, args, kwargs)
+        first, *rest = output if isinstance(output, tuple) else (output,)
+        first = self._corrected(first, state, self._inverse_degree(state, args, kwargs))
+        return (first, *rest) if isinstance(output, tuple) else first
+
+    def _corrected(self, aggregated: Tensor, state: ForwardPass, inverse: Tensor) -> Tensor:
+        """The aggregation with this layer's term added."""
+        if self.owner._accelerator is not None:
+            return self.owner._accelerator.add_term(aggregated, self.owner._starts[self.index], state.hidden, inverse)
+        block = self.owner._blocks_of(self.index)[0]
+        return aggregated + cast(Tensor, block(state.hidden, inverse))
 
     def _edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         return cast(Tensor, args[1] if len(args) > 1 else kwargs[self.names[1]])
@@ -216,11 +239,9 @@ class _LayerHooks:
 
     def _inverse_degree(self, state: ForwardPass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         edges, weight = self._edges(args, kwargs), self._weight(args, kwargs)
-        return state.inverse_degree(edges, weight, self.flow, state.hidden[-1])
-
-    def _term(self, state: ForwardPass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        block = self.owner._blocks_of(self.index)[0]
-        return cast(Tensor, block(state.hidden, self._inverse_degree(state, args, kwargs)))
+        accelerator = self.owner._accelerator
+        known = None if accelerator is None else accelerator.inverse_degree(edges)
+        return state.inverse_degree(edges, weight, self.flow, state.hidden[-1]) if known is None else known
 
     def _hop_correction(
         self, state: ForwardPass, conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -258,6 +279,7 @@ class BufferedGNN(nn.Module):
         self.forward_call = forward
         self._enabled = True
         self._pass: ForwardPass | None = None
+        self._accelerator: Accelerator | None = None
         self._dropout: tuple[float, torch.Generator | None] = (0.0, None)
         modules = dict(base.named_modules())
         self._starts, blocks = _make_blocks(specs, modules, config)

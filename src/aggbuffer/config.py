@@ -85,6 +85,8 @@ class FitConfig(_Config):
         loss: ``"rc"`` is the paper's; the others are its ablations.
         task: ``"auto"`` reads it off the labels.
         directions: Whether both directions of an undirected edge are dropped ``"together"``.
+        accelerate: Take the fast path where model and graph allow it; its results differ from the plain path's by
+            rounding only.
         detach_target: Stop gradients through the clean side of the robustness term.
     """
 
@@ -100,6 +102,7 @@ class FitConfig(_Config):
     task: TaskName = "auto"
     directions: Directions = "together"
     detach_target: bool = False
+    accelerate: bool = True
 
     def __post_init__(self) -> None:
         _number("drop_edge", self.drop_edge, 0, 1)
@@ -116,6 +119,7 @@ class FitConfig(_Config):
         _choice("task", self.task, get_args(TaskName))
         _choice("directions", self.directions, get_args(Directions))
         _flag("detach_target", self.detach_target)
+        _flag("accelerate", self.accelerate)
 
 
 def _choice(name: str, value: object, allowed: Iterable[str]) -> None:

@@ -23,7 +23,8 @@ from aggbuffer.graph import Graph
 from aggbuffer.io import fingerprint
 from aggbuffer.layers import evaluation_mode, explain_failure
 from aggbuffer.monitors import Monitor, choose_monitor
-from aggbuffer.perturb import drop_edge, generator_on
+from aggbuffer.passes import choose_passes
+from aggbuffer.perturb import generator_on, keep_mask
 from aggbuffer.progress import show_progress
 from aggbuffer.targets import Labels, infer_task, refuse_overlap, select
 
@@ -158,7 +159,7 @@ def fit(
     path = None if checkpoint is None else Path(checkpoint)
     with evaluation_mode(model.base), torch.enable_grad():  # whatever the caller has set
         run = _Run(model, Graph.of(data), config, train_mask, val_mask, loss, perturb)
-        with show_progress(progress, config, run.monitor.name) as report:
+        with run.passes.installed(), show_progress(progress, config, run.monitor.name) as report:
             return run.train(path, checkpoint_every, [report, *callbacks])
 
 
@@ -183,10 +184,19 @@ class _Run:
         outputs = self.teacher.size(1)
         self.task = self.labels.task if self.labels else infer_task(self.graph.data.get("y"), outputs, config.task)
         self.loss = losses.named(config.loss, detach_target=config.detach_target) if loss is None else loss
-        self.perturb = perturb or (lambda g, rng: drop_edge(g, config.drop_edge, rng, directions=config.directions))
+        self.passes = choose_passes(model, graph, config.accelerate)
+        self.custom_perturbation = perturb
         self.monitor: Monitor = choose_monitor(self)
         self.generator = generator_on(self.device, config.seed)
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr)
+
+    def perturbed(self, generator: torch.Generator) -> Any:
+        """A fresh perturbed graph, to be handed to ``passes.run``."""
+        if self.custom_perturbation is not None:
+            return self.custom_perturbation(self.graph, generator)
+        directions = self.config.directions
+        mask = keep_mask(self.graph, self.config.drop_edge, generator, directions=directions)
+        return self.passes.only(mask, directions)
 
     def outputs(self, clean: Tensor, perturbed: Tensor, nodes: Tensor) -> losses.StepOutputs:
         """What the loss is computed from, with the bias term on ``nodes``."""
@@ -201,7 +211,7 @@ class _Run:
             if not self._resume(path, identity, state):
                 self._save(path, identity, state)  # a path that cannot be written to is refused here, not hours later
         if not state.history:
-            state.best_score = self.monitor.score(self.model.run(self.graph.data).detach())[0]
+            state.best_score = self.monitor.score(self.passes.run(self.passes.whole).detach())[0]
         started = saved = time.monotonic()
         earlier = state.seconds
         stopped = self._finished(state)
@@ -228,10 +238,10 @@ class _Run:
 
         Without dropout the clean pass of a step is the validation pass of the step before, so it is handed on.
         """
-        perturbed_data = self.perturb(self.graph, self.generator)
+        view = self.perturbed(self.generator)
         with self.model.dropping(self.config.dropout, self.generator):
-            clean = self.model.run(self.graph.data) if clean is None else clean
-            perturbed = self.model.run(perturbed_data)
+            clean = self.passes.run(self.passes.whole) if clean is None else clean
+            perturbed = self.passes.run(view)
         terms = self.loss(self.outputs(clean, perturbed, self.train_nodes))
         total = terms.bias + self.config.strength * terms.robust
         if not math.isfinite(total.item()):
@@ -244,9 +254,10 @@ class _Run:
             parameter.grad = gradient
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        self.passes.parameters_changed()
         reusable = self.config.dropout == 0
         with torch.set_grad_enabled(reusable):
-            after = self.model.run(self.graph.data)
+            after = self.passes.run(self.passes.whole)
         score, val_loss, val_accuracy = self.monitor.score(after.detach())
         record = EpochRecord(epoch, terms.bias.item(), terms.robust.item(), total.item(), val_loss, val_accuracy, score)
         return record, after if reusable else None

@@ -52,14 +52,14 @@ class LabelFreeMonitor:
     def __init__(self, run: _Run) -> None:
         self.run = run
         generator = generator_on(run.device, run.config.seed + _DRAW_SEED_OFFSET)
-        self.draws = [run.perturb(run.graph, generator) for _ in range(_FIXED_DRAWS)]
+        self.draws = [run.perturbed(generator) for _ in range(_FIXED_DRAWS)]
 
     def score(self, logits: Tensor) -> tuple[float, float, float]:
         run, nodes = self.run, self.run.val_nodes
         total = 0.0
         for draw in self.draws:
             with torch.no_grad():
-                outputs = run.outputs(logits, run.model.run(draw), nodes)
+                outputs = run.outputs(logits, run.passes.run(draw), nodes)
             terms = run.loss(outputs.only(nodes))
             total += (terms.bias + run.config.strength * terms.robust).item() / len(self.draws)
         if run.labels is None:
