@@ -16,6 +16,8 @@ from aggbuffer import BufferedGNN
 
 FEATURES, CLASSES = 6, 4
 
+torch.sparse.check_sparse_tensor_invariants.enable()
+
 
 def small_graph(
     seed: int = 0,
