@@ -66,8 +66,9 @@ class Labels:
         values = labels.unsqueeze(-1) if labels.dim() == 1 else labels
         values = values if values.is_floating_point() else values.float()
         if values.size(1) != outputs:
+            hint = " If these are classes, call data.y.long()." if labels.dim() == 1 else ""
             raise GraphError(
-                f"data.y has {values.size(1)} columns, but the model has {outputs} outputs; they must agree."
+                f"data.y has {values.size(1)} columns, but the model has {outputs} outputs; they must agree.{hint}"
             )
         if not bool(torch.isfinite(values[nodes]).all()):
             raise GraphError("data.y holds NaN or infinite labels on nodes that a mask selects; leave those nodes out.")
