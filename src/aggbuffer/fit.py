@@ -159,7 +159,7 @@ def fit(
     path = None if checkpoint is None else Path(checkpoint)
     with evaluation_mode(model.base), torch.enable_grad():  # whatever the caller has set
         run = _Run(model, Graph.of(data), config, train_mask, val_mask, loss, perturb)
-        with run.passes.installed(), show_progress(progress, config, run.monitor.name) as report:
+        with run.passes.ready(), show_progress(progress, config, run.monitor.name) as report:
             return run.train(path, checkpoint_every, [report, *callbacks])
 
 
@@ -188,7 +188,10 @@ class _Run:
         self.custom_perturbation = perturb
         self.monitor: Monitor = choose_monitor(self)
         self.generator = generator_on(self.device, config.seed)
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, fused=self._can_fuse())
+
+    def _can_fuse(self) -> bool:
+        return self.device.type in ("cpu", "cuda") and all(p.is_floating_point() for p in self.parameters)
 
     def perturbed(self, generator: torch.Generator) -> Any:
         """A fresh perturbed graph, to be handed to ``passes.run``."""

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from aggbuffer.attach import BufferedGNN
 from aggbuffer.config import Directions
-from aggbuffer.fast.runner import FastPasses, can_run
+from aggbuffer.fast.passes import FastPasses, can_run
 from aggbuffer.graph import Graph
 
 
@@ -29,7 +29,7 @@ class Passes(Protocol):
     def parameters_changed(self) -> None:
         """To be told after every change of the buffers' parameters."""
 
-    def installed(self) -> Any:
+    def ready(self) -> Any:
         """A context in which all passes must be made."""
 
 
@@ -50,7 +50,7 @@ class PlainPasses:
         pass
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
+    def ready(self) -> Iterator[None]:
         yield
 
 

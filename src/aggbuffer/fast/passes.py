@@ -1,0 +1,135 @@
+"""The passes of a training step of the buffers, with what never changes computed once.
+
+The base is frozen and the features are constant, so the first layer's linear map and its clean aggregation are
+constants of the whole run, and the products of the features with the buffers' weights are shared by the clean, the
+perturbed and the evaluation pass of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import SGConv
+
+from aggbuffer.attach import BufferedGNN
+from aggbuffer.buffer import AggregationBuffer
+from aggbuffer.fast.layers import FastForm, Pass, fast_form, sgc_propagation
+from aggbuffer.fast.runner import FastLayers, covers
+from aggbuffer.fast.views import View
+from aggbuffer.graph import Graph
+
+
+class FastPasses(FastLayers):
+    """Runs a model with buffers on a graph, on parts of it, and on any other graph over the same nodes.
+
+    Args:
+        model: The model.
+        graph: The whole graph.
+    """
+
+    def __init__(self, model: BufferedGNN, graph: Graph) -> None:
+        super().__init__(graph, sum(cast(AggregationBuffer, block).weight.size(1) for block in model.blocks))
+        self.model = model
+        self._hops_made_by = -1
+        self._projected: dict[int, Tensor] = {}
+        self._constants: dict[tuple[nn.Module, str], Tensor] = {}
+
+    def run(self, view: View | Data) -> Tensor:
+        """Logits ``[N, C]``."""
+        known = isinstance(view, View)
+        with self.over(view if known else None):
+            return self.model.run(view.data if known else view)
+
+    def parameters_changed(self) -> None:
+        """Forget what was computed from the buffers' weights."""
+        self._projected.clear()
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """The context in which all passes are made."""
+        modules = dict(self.model.base.named_modules())
+        forms = {modules[spec.name]: self._form(modules[spec.name], i) for i, spec in enumerate(self.model.layers)}
+        with self.installed({conv: form for conv, form in forms.items() if form is not None}):
+            self.model._accelerator = self
+            try:
+                yield
+            finally:
+                self.model._accelerator = None
+
+    # What the model's hooks ask while a pass runs.
+
+    def inverse_degree(self, edges: Tensor) -> Tensor | None:
+        """1 / (D + 1) if ``edges`` are those of this pass's view and nothing else."""
+        if self.view is None or edges is not self.view.edges or self.model.config.weighted_degree:
+            return None
+        return self.view.inverse_degree
+
+    def add_term(self, aggregated: Tensor, block: int, hidden: Sequence[Tensor], inverse: Tensor) -> Tensor:
+        """``aggregated`` plus the block's term, ``[N, width]``, as one fused operation."""
+        module = cast(AggregationBuffer, self.model.blocks[block])
+        read = list(hidden) if module.reads_all else [hidden[-1]]
+        total: Tensor | None = None
+        start = 0
+        for h in read:
+            rows = slice(start, start := start + h.size(1))
+            if total is None and h is self.graph.x:
+                total = self._projection(module, block, rows)
+            else:
+                weight = module.weight[rows]
+                total = h @ weight if total is None else torch.addmm(total, h, weight)
+        assert total is not None
+        if module.bias is not None:
+            total = total + module.bias
+        return torch.addcmul(aggregated, inverse, total) if module.divides_by_degree else aggregated + total
+
+    def made_hops(self, index: int) -> bool:
+        """Whether layer ``index`` has added the terms of its hops itself."""
+        made, self._hops_made_by = self._hops_made_by == index, -1
+        return made
+
+    def _projection(self, module: AggregationBuffer, block: int, rows: slice) -> Tensor:
+        """X times the part of a block's weight that reads X; shared by the passes of a step.
+
+        The evaluation pass often asks first, without gradients, for what the next step then differentiates.
+        """
+        if block not in self._projected:
+            with torch.enable_grad():
+                self._projected[block] = self.features @ module.weight[rows]
+        return self._projected[block]
+
+    def _constants_of(self, conv: nn.Module) -> Callable[[str, Callable[[], Tensor]], Tensor]:
+        def constant(name: str, compute: Callable[[], Tensor]) -> Tensor:
+            if (conv, name) not in self._constants:
+                with torch.no_grad():
+                    self._constants[conv, name] = compute()
+            return self._constants[conv, name]
+
+        return constant
+
+    def _form(self, conv: nn.Module, index: int) -> FastForm | None:
+        if self.model.layers[index].kind == "hops":
+            return (lambda p, x: self._sgc(cast(SGConv, conv), index, p, x)) if sgc_propagation(conv) else None
+        return fast_form(conv)
+
+    def _sgc(self, conv: SGConv, index: int, p: Pass, x: Tensor) -> Tensor:
+        """SGConv with the linear map first and a buffer at each hop, in one recurrence."""
+        t = p.mapped(x, conv.lin.weight)
+        state = self.model._pass
+        hidden = [] if state is None else [*state.hidden, t]
+        for hop in range(conv.K):
+            t = p.view.propagate(t, "sym", loops=True)
+            if state is not None:
+                t = self.add_term(t, self.model._starts[index] + hop, hidden, p.view.inverse_degree)
+                hidden.append(t)
+        self._hops_made_by = index
+        return t if conv.lin.bias is None else t + conv.lin.bias
+
+
+def can_run(model: BufferedGNN, graph: Graph) -> bool:
+    """Whether the fast path may be taken by this model on this graph."""
+    return covers(graph) and all(parameter.dtype == graph.x.dtype for parameter in model.buffer_parameters())
