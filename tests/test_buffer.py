@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch_geometric.data import Data
 from torch_geometric.nn import (
     APPNP,
     ChebConv,
@@ -27,7 +28,7 @@ import aggbuffer
 from aggbuffer import BufferConfig, BufferedGNN
 from aggbuffer.buffer import AggregationBuffer
 from aggbuffer.graph import in_degree
-from conftest import CLASSES, FEATURES, seeded, shake, small_graph
+from conftest import CLASSES, FEATURES, as_csr, seeded, shake, small_graph
 
 HIDDEN = 5
 
@@ -60,8 +61,8 @@ def inverse(adjacency: Tensor) -> Tensor:
 
 
 def gcn_matrix(adjacency: Tensor) -> Tensor:
-    """What GCN multiplies by: one self-loop per node, symmetric in the in-degrees."""
-    looped = without_loops(adjacency) + torch.eye(len(adjacency), dtype=adjacency.dtype)
+    """What GCN multiplies by: a self-loop of weight 1 where there is none, symmetric in the in-degrees."""
+    looped = adjacency + torch.diag((adjacency.diagonal() == 0).double())
     root = looped.sum(1).rsqrt()
     return root[:, None] * looped * root
 
@@ -252,17 +253,40 @@ def test_the_site_output_adds_once_to_the_output(name: str, graph: tuple[Tensor,
     torch.testing.assert_close(out.tanh(), hidden[-1], rtol=1e-9, atol=1e-10)
 
 
+class Weighted(Stack):
+    """The same with edge weights."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+        for conv in self.convs[:-1]:
+            x = conv(x, edge_index, edge_weight=edge_weight).tanh()
+        return self.convs[-1](x, edge_index, edge_weight=edge_weight)
+
+
+@pytest.mark.parametrize("name", ["GCN", "GraphConv", "SGC", "TAG", "Cheb", "APPNP"])
+@torch.no_grad()
+def test_edge_weights_enter_the_aggregation_but_not_the_degree(name: str) -> None:
+    data = small_graph(weights=True, loops=True, directed=True)
+    data.x, data.edge_weight = data.x.double(), data.edge_weight.double()
+    model = shake(aggbuffer.attach(seeded(lambda: Weighted(CONVS[name][0])).double(), data))
+    expected = dense_answer(model, name, data.x, dense(data.edge_index, 14, data.edge_weight))
+    torch.testing.assert_close(model.run(data), expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in CONVS if not name.startswith("Cheb")])  # PyG's Cheb takes no CSR
+@torch.no_grad()
+def test_sparse_adjacencies_give_the_same(name: str) -> None:
+    doubles = name in ("GCN", "SGC", "APPNP")  # PyG's gcn_norm doubles existing self-loops on CSR input, only there
+    data = small_graph(loops=not doubles, directed=True)
+    model, x = attached(name), data.x.double()
+    expected = dense_answer(model, name, x, dense(data.edge_index, 14))
+    adjacency = as_csr(Data(x=x, edge_index=data.edge_index, edge_weight=torch.ones(data.num_edges).double())).adj_t
+    torch.testing.assert_close(model(x, adjacency), expected, rtol=1e-9, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", ["GCN", "SGC"])
 @torch.no_grad()
 def test_weighted_degrees_sum_edge_weights(name: str) -> None:
     data = small_graph(weights=True, loops=True, directed=True)
-
-    class Weighted(Stack):
-        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
-            for conv in self.convs[:-1]:
-                x = conv(x, edge_index, edge_weight).tanh()
-            return self.convs[-1](x, edge_index, edge_weight)
-
     base = seeded(lambda: Weighted(CONVS[name][0]))
     outputs = []
     for weighted in (False, True):

@@ -16,7 +16,7 @@ from aggbuffer.config import BufferConfig
 from aggbuffer.errors import GraphError, ModelError, ModelTypeError
 from aggbuffer.forward import Forward, checked_logits, default_forward
 from aggbuffer.graph import Graph, coo, in_degree, is_sparse_adjacency
-from aggbuffer.layers import LayerSpec, check_model, discover, forked_randomness
+from aggbuffer.layers import LayerSpec, discover, forked_randomness
 from aggbuffer.perturb import dropout
 
 
@@ -44,7 +44,7 @@ def attach(
         >>> result = aggbuffer.fit(model, data)
     """
     config = BufferConfig() if config is None else config
-    _check_carries_none(gnn)
+    check_carries_none(gnn)
     graph = Graph.of(data)
     call = default_forward if forward is None else forward
     if config.weighted_degree:
@@ -68,7 +68,7 @@ def attach_known(
     forward: Forward | None = None,
     freeze: bool = True,
 ) -> BufferedGNN:
-    """Attach without a graph, to layers that an earlier :func:`attach` found in this model.
+    """Attach without a graph, to layers that an earlier :func:`attach` found in this model; the caller has checked it.
 
     Args:
         gnn: The base model.
@@ -78,8 +78,6 @@ def attach_known(
         forward: As for :func:`attach`.
         freeze: Whether that attach could freeze the base without changing a bit of its answers.
     """
-    _check_carries_none(gnn)
-    check_model(gnn)
     model = BufferedGNN(gnn, specs, config, default_forward if forward is None else forward, num_features)
     if freeze:
         gnn.requires_grad_(False)
@@ -385,7 +383,8 @@ def _make_blocks(
     return starts, blocks
 
 
-def _check_carries_none(gnn: object) -> None:
+def check_carries_none(gnn: object) -> None:
+    """Refuse a model that carries buffers already."""
     if isinstance(gnn, BufferedGNN):
         raise ModelTypeError("The model already carries buffers; detach it first.")
     if isinstance(gnn, nn.Module) and any(_owner_of(module) is not None for module in gnn.modules()):

@@ -149,9 +149,9 @@ class _Reader:
         if name not in self.left:
             raise BufferFileError(f"The checkpoint has no {name!r}; is it one of a {self.architecture.upper()}?")
         value = self.left.pop(name)
-        if value.dim() != dimensions:
+        if value.dim() != dimensions or value.numel() == 0:
             raise BufferFileError(
-                f"{name!r} in the checkpoint has shape {list(value.shape)}; expected {dimensions} dimensions."
+                f"The checkpoint's {name!r} has shape {list(value.shape)}; expected {dimensions} dimensions, none 0."
             )
         return value
 
@@ -205,16 +205,16 @@ def _buffered(
         )
     for i, (weight, bias) in enumerate(buffers):
         block = cast(Any, model.blocks[i])
-        _fill(block.weight, weight.t(), f"layer_buffers.{i}.weight")
+        _fill(block.weight.t(), weight, f"layer_buffers.{i}.weight")
         _fill(block.bias, bias, f"layer_buffers.{i}.bias")
-    return model
+    return model.eval()
 
 
 def _fill(parameter: Tensor, value: Tensor, name: str) -> None:
     if parameter.shape != value.shape:
         raise BufferFileError(
-            f"{name!r} in the checkpoint has {value.numel()} entries; its layer needs {parameter.numel()}, as a "
-            f"{' x '.join(map(str, parameter.shape))} matrix or vector."
+            f"The checkpoint's {name!r} has {' x '.join(map(str, value.shape))} entries; expected "
+            f"{' x '.join(map(str, parameter.shape))}."
         )
     with torch.no_grad():
         parameter.copy_(value)
@@ -240,7 +240,7 @@ def _layer_norm(reader: _Reader, name: str) -> nn.LayerNorm:
 def _gcn(reader: _Reader, name: str) -> nn.Module:
     weight = reader.take(f"{name}.weight", 2)
     conv = GCNConv(weight.size(0), weight.size(1), add_self_loops=False, normalize=False).to(weight)
-    _fill(conv.lin.weight, weight.t(), f"{name}.weight")
+    _fill(conv.lin.weight.t(), weight, f"{name}.weight")
     _fill(conv.bias, reader.take(f"{name}.bias", 1), f"{name}.bias")
     return cast(nn.Module, conv)
 

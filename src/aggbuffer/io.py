@@ -15,7 +15,7 @@ import torch_geometric
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from aggbuffer.attach import BufferedGNN, attach_known
+from aggbuffer.attach import BufferedGNN, attach_known, check_carries_none
 from aggbuffer.config import BufferConfig, PathLike
 from aggbuffer.errors import AggBufferError, BufferFileError, ModelTypeError
 from aggbuffer.files import write_safetensors
@@ -130,8 +130,9 @@ def load(gnn: nn.Module, path: PathLike, *, strict: bool = True, forward: Forwar
     Raises:
         BufferFileError: If the file cannot be read, or is not for this base; the base is untouched then.
     """
-    header, tensors = _read(path)
     check_model(gnn)
+    check_carries_none(gnn)
+    header, tensors = _read(path)
     specs = [_matching_spec(layer, gnn, path) for layer in header.layers]
     if reason := _difference(gnn, header, tensors.pop(_PROBE)):
         message = f"{path} was made for another base model: {reason}."
