@@ -146,6 +146,7 @@ def test_a_subgraph_keeps_the_users_format(form: str) -> None:
             data.adj_t = to_torch_coo_tensor(edges.flip(0), weight, size=14).coalesce()
     else:
         data.edge_attr = torch.randn(data.num_edges, 2)
+        data.edge_label_index = data.edge_index.clone()  # of the shape [2, E], as link prediction leaves behind
     graph = Graph.of(data)
     kept = torch.rand(graph.num_edges, generator=rng()) < 0.5
     part = graph.subgraph(kept)
@@ -158,6 +159,7 @@ def test_a_subgraph_keeps_the_users_format(form: str) -> None:
     if form == "edge_index":
         assert torch.equal(part.edge_weight, data.edge_weight[kept])
         assert torch.equal(part.edge_attr, data.edge_attr[kept])
+        assert torch.equal(part.edge_label_index, data.edge_label_index[:, kept])
     else:
         assert part.adj_t.layout == data.adj_t.layout
         assert torch.equal(coo(part.adj_t)[2], coo(data.adj_t)[2][kept])

@@ -155,7 +155,8 @@ class Graph:
             elif key == "edge_index":
                 data[key] = value[:, kept]
             elif self.data.is_edge_attr(key) and isinstance(value, Tensor):
-                data[key] = value[kept]
+                along = self.data.__cat_dim__(key, value)  # the dimension of its edges: the last, for an index
+                data[key] = value.index_select(along, kept.nonzero().view(-1))
         return data
 
 
