@@ -30,20 +30,20 @@ import aggbuffer
 from aggbuffer import AggBufferError, BufferConfig, BufferedGNN
 from aggbuffer.fit import EpochRecord
 
-NODES, FEATURES, CLASSES = 60, 6, 3
+NODES, FEATURES, CLASSES = 90, 6, 3
 
 
 @lru_cache
 def _communities(seed: int, nodes: int, directed: bool) -> tuple[Tensor, Tensor, Tensor]:
     draw = torch.Generator().manual_seed(seed)
     y = torch.arange(nodes) % CLASSES
-    likely = torch.where(y[:, None] == y[None], 0.2, 0.03)
+    likely = torch.where(y[:, None] == y[None], 0.14, 0.03)
     likely[-1] = likely[:, -1] = 0.0  # the last node is isolated
     linked = torch.rand(nodes, nodes, generator=draw) < likely
     linked.fill_diagonal_(False)
     if not directed:
         linked = linked.triu() | linked.triu().t()
-    x = torch.eye(CLASSES, FEATURES)[y] + torch.randn(nodes, FEATURES, generator=draw)
+    x = 0.7 * torch.eye(CLASSES, FEATURES)[y] + torch.randn(nodes, FEATURES, generator=draw)
     return x, linked.nonzero().t().contiguous(), y
 
 
@@ -133,6 +133,14 @@ def buffered(gnn: nn.Module, data: Data, config: BufferConfig | None = None) -> 
 def weights(model: BufferedGNN) -> list[Tensor]:
     """A copy of the buffers' parameters."""
     return [parameter.detach().clone() for parameter in model.buffer_parameters()]
+
+
+def move(model: BufferedGNN, size: float = 0.2) -> None:
+    """Put the buffers somewhere else than at zero."""
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.buffer_parameters():
+            parameter.copy_(size * torch.randn(parameter.shape, generator=draw))
 
 
 def same(first: list[Tensor], second: list[Tensor]) -> bool:
