@@ -1,0 +1,1 @@
+"""The paper, reproduced with the library's public interface. Never imported by it."""
