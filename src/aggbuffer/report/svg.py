@@ -1,0 +1,176 @@
+"""Line charts as inline SVG: enough for a report, and nothing that needs a network or a plotting library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 16.0, 14.0, 42.0
+_MOST_POINTS = 400  # more than a screen can show only make the page heavy
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve.
+
+    Attributes:
+        kind: Its class in the page's style sheet, such as ``"before"``.
+        xs: Where its points are.
+        ys: Their heights; NaN leaves a gap.
+        spread: Half the height of a band around each point, if there is one.
+        dots: Whether each point is marked and its height written beside it: below the point for a line that should
+            make room for another, else above.
+    """
+
+    kind: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    spread: Sequence[float] = ()
+    dots: bool = False
+    below: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A line chart.
+
+    Attributes:
+        name: Unique within the page.
+        title: What it shows, for those who cannot see it.
+        description: What is to be seen, likewise.
+        lines: The curves, first one at the back.
+        x_label: Beneath the x axis.
+        x_ticks: Where to write what below the axis.
+        percent: Whether heights are shares.
+        mark: An x worth a vertical line, and what to write there.
+        reverse: Whether x grows from right to left.
+    """
+
+    name: str
+    title: str
+    description: str
+    lines: Sequence[Line]
+    x_label: str
+    x_ticks: Sequence[tuple[float, str]]
+    percent: bool = False
+    mark: tuple[float, str] | None = None
+    reverse: bool = False
+
+    def svg(self, width: float, height: float) -> str:
+        """The chart in a box of ``width`` x ``height``; text keeps its size, so make one for each kind of screen."""
+        return _Drawing(self, width, height).render()
+
+
+def epoch_ticks(last: int, most: int = 5) -> list[tuple[float, str]]:
+    """Round epochs from 0 to ``last``."""
+    step = _nice_step(max(last, 1) / most)
+    return [(x, f"{x:g}") for x in _multiples(0, max(last, 1), max(step, 1.0))]
+
+
+def thin(xs: Sequence[float], ys: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Every n-th point and the last one, so that no curve has more than a screen can show."""
+    step = max(1, math.ceil(len(xs) / _MOST_POINTS))
+    at = sorted({*range(0, len(xs), step), *([len(xs) - 1] if xs else [])})
+    return [xs[i] for i in at], [ys[i] for i in at]
+
+
+@dataclass
+class _Drawing:
+    chart: Chart
+    width: float
+    height: float
+    parts: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        xs = [x for line in self.chart.lines for x in line.xs] + [x for x, _ in self.chart.x_ticks]
+        self.x_low, self.x_high = min(xs), max(xs)
+        self.ticks = _height_ticks(self.chart.lines, most=5 if self.height > 200 else 4, share=self.chart.percent)
+        self.y_low, self.y_high = self.ticks[0], self.ticks[-1]
+
+    def x(self, value: float) -> float:
+        share = (value - self.x_low) / ((self.x_high - self.x_low) or 1)
+        share = 1 - share if self.chart.reverse else share
+        return _LEFT + share * (self.width - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        share = (value - self.y_low) / (self.y_high - self.y_low)
+        return self.height - _BOTTOM - share * (self.height - _TOP - _BOTTOM)
+
+    def render(self) -> str:
+        chart, name = self.chart, f"{self.chart.name}-{self.width:g}"
+        self._axes()
+        if chart.mark:
+            self._mark(*chart.mark)
+        for line in chart.lines:
+            self._line(line)
+        return (
+            f'<svg role="img" aria-labelledby="{name}-title {name}-desc" viewBox="0 0 {self.width:g} {self.height:g}">'
+            f'<title id="{name}-title">{escape(chart.title)}</title>'
+            f'<desc id="{name}-desc">{escape(chart.description)}</desc>{"".join(self.parts)}</svg>'
+        )
+
+    def _axes(self) -> None:
+        right, bottom = self.width - _RIGHT, self.height - _BOTTOM
+        for value in self.ticks:
+            y = self.y(value)
+            self.parts.append(f'<line class="grid" x1="{_LEFT:g}" y1="{y:.1f}" x2="{right:g}" y2="{y:.1f}"/>')
+            told = f"{100 * value:.4g} %" if self.chart.percent else f"{value:.4g}"
+            self._text(_LEFT - 8, y + 4, told, "end")
+        for value, told in self.chart.x_ticks:
+            self._text(self.x(value), bottom + 18, told, "middle")
+        self._text((_LEFT + right) / 2, self.height - 6, self.chart.x_label, "middle", "label")
+
+    def _mark(self, x: float, told: str) -> None:
+        at = self.x(x)
+        self.parts.append(
+            f'<line class="mark" x1="{at:.1f}" y1="{_TOP:g}" x2="{at:.1f}" y2="{self.height - _BOTTOM:g}"/>'
+        )
+        left_half = at < self.width / 2
+        self._text(at + (6 if left_half else -6), _TOP + 10, told, "start" if left_half else "end", "marked")
+
+    def _line(self, line: Line) -> None:
+        points = [(self.x(x), self.y(y)) for x, y in zip(line.xs, line.ys, strict=True) if math.isfinite(y)]
+        if line.spread:
+            upper = [(self.x(x), self.y(y + s)) for x, y, s in zip(line.xs, line.ys, line.spread, strict=True)]
+            lower = [(self.x(x), self.y(y - s)) for x, y, s in zip(line.xs, line.ys, line.spread, strict=True)]
+            self.parts.append(f'<polygon class="band {line.kind}" points="{_path([*upper, *reversed(lower)])}"/>')
+        self.parts.append(f'<polyline class="curve {line.kind}" points="{_path(points)}"/>')
+        if not line.dots:
+            return
+        for (x, y), value in zip(points, (y for y in line.ys if math.isfinite(y)), strict=True):
+            self.parts.append(f'<circle class="dot {line.kind}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
+            inner = min(max(x, _LEFT + 14), self.width - _RIGHT - 12)
+            told = f"{100 * value:.1f}" if self.chart.percent else f"{value:.3g}"
+            self._text(inner, y + (18 if line.below else -9), told, "middle", f"value {line.kind}")
+
+    def _text(self, x: float, y: float, told: str, anchor: str, kind: str = "tick") -> None:
+        self.parts.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(told)}</text>')
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def _height_ticks(lines: Sequence[Line], most: int, *, share: bool) -> list[float]:
+    """Round heights around all curves, with a little room above and below for what is written beside the points."""
+    heights = [y for line in lines for y in line.ys if math.isfinite(y)] or [0.0, 1.0]
+    low, high = min(heights), max(heights)
+    room = 0.12 * (high - low) if any(line.dots for line in lines) else 0.0
+    low, high = low - room, high + room
+    if high - low < 1e-9:
+        low, high = low - 0.5, high + 0.5
+    step = _nice_step((high - low) / most)
+    ticks = _multiples(math.floor(low / step) * step, math.ceil(high / step) * step, step)
+    return [tick for tick in ticks if not share or tick <= 1 + 1e-9] if share and high <= 1 + 1e-9 else ticks
+
+
+def _nice_step(step: float) -> float:
+    """The next of 1, 2, 5, 10, … times a power of ten."""
+    magnitude = 10.0 ** math.floor(math.log10(step))
+    return next(nice * magnitude for nice in (1, 2, 5, 10) if nice * magnitude >= step * (1 - 1e-9))
+
+
+def _multiples(low: float, high: float, step: float) -> list[float]:
+    return [round(low + i * step, 10) for i in range(round((high - low) / step) + 1)]
