@@ -165,6 +165,7 @@ def _killed_again_and_again(checkpoint: Path, out: Path) -> None:
     data, chance = community_graph(), random.Random(os.environ["KILL_SEED"])
     gnn, kills = base(), 0
     while True:
+        before = _written(checkpoint)
         child = os.fork()  # one thread only: torch is told so by OMP_NUM_THREADS
         if child == 0:
             model = aggbuffer.attach(gnn, data)
@@ -172,19 +173,26 @@ def _killed_again_and_again(checkpoint: Path, out: Path) -> None:
             def paced(record: EpochRecord) -> None:
                 time.sleep(0.004)
 
-            result = aggbuffer.fit(
-                model, data, checkpoint=checkpoint, checkpoint_every=0, callbacks=[paced], **KILLED_RUN
-            )
+            options = {**KILLED_RUN, "checkpoint_every": 0, "callbacks": [paced]}
+            result = aggbuffer.fit(model, data, checkpoint=checkpoint, **options)
             save_file({str(i): value for i, value in enumerate(weights(model))}, out.with_suffix(".safetensors"))
             out.write_text(json.dumps({"kills": kills, **result.to_dict()}))
             os._exit(0)
-        time.sleep(0.02 + 0.3 * chance.random())
-        if kills < 5:
-            os.kill(child, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        done, status = os.waitpid(child, os.WNOHANG)
+        while not done:
+            if kills < 5 and _written(checkpoint) != before:  # it is in the middle of its epochs
+                time.sleep(0.15 * chance.random())
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.001)
+            done, status = os.waitpid(child, os.WNOHANG)
+        code = os.waitstatus_to_exitcode(status)
         if code != -signal.SIGKILL:
             os._exit(code)
         kills += 1
+
+
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 if __name__ == "__main__":
