@@ -56,7 +56,8 @@ def train_base(data: Data, seed: int = 0) -> tuple[GCN, float]:
             gnn.train()
             optimizer.zero_grad()
             logits = gnn(data.x, data.edge_index)
-            F.cross_entropy(logits[data.train_mask], data.y[data.train_mask]).backward()
+            loss = F.cross_entropy(logits[data.train_mask], data.y[data.train_mask])
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             accuracy = _validation_accuracy(gnn, data)
             if accuracy > best:
@@ -112,4 +113,4 @@ def _validation_accuracy(gnn: GCN, data: Data) -> float:
     gnn.eval()
     with torch.no_grad():
         right = gnn(data.x, data.edge_index).argmax(-1) == data.y
-    return right[data.val_mask].float().mean().item()
+    return float(right[data.val_mask].float().mean())

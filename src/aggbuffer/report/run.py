@@ -61,7 +61,7 @@ class Run:
         """
         graph, base = Graph.of(self.data), self.model.base
         modules = dict(base.named_modules())
-        return json_ready(
+        told: dict[str, Any] = json_ready(
             {
                 "format": FORMAT,
                 "title": title,
@@ -102,6 +102,7 @@ class Run:
                 "load_code": load_code,
             }
         )
+        return told
 
     def _compared(self, comparison: Comparison) -> dict[str, Any]:
         """The comparison, with the share of edges kept as a number where a row has one."""

@@ -1,0 +1,5 @@
+"""``python -m aggbuffer`` is ``aggbuffer``."""
+
+from aggbuffer.cli import main
+
+main()

@@ -1,0 +1,46 @@
+"""``aggbuffer demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aggbuffer.cli.options import AsJson, Debug, Quiet
+from aggbuffer.cli.session import session
+
+EXAMPLE = "Example: aggbuffer demo --out demo-out"
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report and the files.")] = Path("demo-out"),
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """See all of it in under a minute, on a graph that comes with the package.
+
+    Trains a GNN, diagnoses it, fits a buffer, compares before and after, and writes a report.
+    """
+    with session(as_json=as_json, quiet=quiet, debug=debug) as work:
+        from aggbuffer.cli.inputs import make_folder
+        from aggbuffer.cli.tables import comparison_table
+        from aggbuffer.demo import BASE, BUFFER, GRAPH, RECORD, REPORT, load_code, run_demo
+
+        make_folder(out)
+        work.interrupted = f"Stopped; files that were finished are in {out}. Run the same command to start anew."
+        run, record = run_demo(out, progress=False if quiet else None, say=work.say)
+        work.document(record)
+        assert run.comparison is not None
+        work.show(comparison_table(run.comparison))
+        work.show(f"Report: {out / REPORT}\nBuffer: {out / BUFFER}\nRecord: {out / RECORD}")
+        work.show("\nLoad the buffer:")
+        work.show_code(_indented(load_code(out)))
+        inputs = f"--graph {out / GRAPH} \\\n  --model aggbuffer.demo:build_base --weights {out / BASE}"
+        work.show("\nNext, the same with a graph and a model of your own:")
+        work.show_code(_indented(f"aggbuffer fit {inputs} \\\n  --out my.aggbuffer.safetensors --report my.html"))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,135 @@
+"""``aggbuffer fit``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aggbuffer.cli.options import AsJson, Debug, GraphPath, ModelSpec, Quiet, Split, Weights
+from aggbuffer.cli.session import Session, session
+from aggbuffer.config import BufferConfig, FitConfig
+
+if TYPE_CHECKING:
+    from aggbuffer.report import Run
+
+EXAMPLE = (
+    "Example: aggbuffer fit --graph cora.pt --model model.py:build --weights gcn.safetensors "
+    "--out cora.aggbuffer.safetensors --report cora.html"
+)
+_TRAINING, _BUFFER, _OUTPUT = "Training", "Buffer", "Output"
+
+
+def _setting(*names: str, told: str, panel: str = _TRAINING) -> Any:
+    return typer.Option(*names, help=told, rich_help_panel=panel)
+
+
+def fit(
+    graph: GraphPath,
+    model: ModelSpec,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to save the buffer.", rich_help_panel=_OUTPUT)],
+    weights: Weights = None,
+    split: Split = 0,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write an HTML report.", rich_help_panel=_OUTPUT)
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", help="A file to go on from after an interruption.", rich_help_panel=_OUTPUT),
+    ] = None,
+    drop_edge: Annotated[float, _setting(told="Share of edges each step's graph loses, 0 to 1.")] = FitConfig.drop_edge,
+    strength: Annotated[float, _setting(told="Weight of the robustness term.")] = FitConfig.strength,
+    dropout: Annotated[
+        float, _setting(told="Dropout before every layer but the first, from 0 to below 1.")
+    ] = FitConfig.dropout,
+    lr: Annotated[float, _setting(told="Learning rate.")] = FitConfig.lr,
+    patience: Annotated[int, _setting(told="Epochs without improvement before stopping.")] = FitConfig.patience,
+    max_epochs: Annotated[int, _setting(told="The most epochs.")] = FitConfig.max_epochs,
+    monitor: Annotated[
+        str, _setting(told="What to stop on: val_loss, val_accuracy, or rc_loss, which needs no labels.")
+    ] = FitConfig.monitor,
+    seed: Annotated[int, _setting(told="Everything random follows from it.")] = FitConfig.seed,
+    loss: Annotated[
+        str, _setting(told="rc, or an ablation: rc_train, cross_entropy, pseudo_label, self_distillation.")
+    ] = FitConfig.loss,
+    task: Annotated[
+        str, _setting(told="auto reads it off the labels: multiclass, multilabel or regression.")
+    ] = FitConfig.task,
+    directions: Annotated[
+        str, _setting(told="Drop both directions of an edge together, or independent of each other.")
+    ] = FitConfig.directions,
+    detach_target: Annotated[
+        bool, _setting("--detach-target", told="No gradient through the clean side of the robustness term.")
+    ] = FitConfig.detach_target,
+    accelerate: Annotated[
+        bool, _setting("--accelerate/--no-accelerate", told="Take the fast path where there is one.")
+    ] = FitConfig.accelerate,
+    site: Annotated[
+        str, _setting(told="Where the buffer acts: aggregation or output.", panel=_BUFFER)
+    ] = BufferConfig.site,
+    block: Annotated[
+        str, _setting(told="agg_b, or an ablation: single, jknet, residual.", panel=_BUFFER)
+    ] = BufferConfig.block,
+    bias: Annotated[bool, _setting("--bias", told="Add a bias.", panel=_BUFFER)] = BufferConfig.bias,
+    weighted_degree: Annotated[
+        bool, _setting("--weighted-degree", told="Sum edge weights instead of counting edges.", panel=_BUFFER)
+    ] = BufferConfig.weighted_degree,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Fit a buffer to a trained GNN and save it.
+
+    Compares before and after on the test nodes, where the graph has labels and a test_mask.
+    """
+    settings = locals()
+    with session(as_json=as_json, quiet=quiet, debug=debug) as work:
+        config = FitConfig.from_dict({name: settings[name] for name in FitConfig().to_dict()})
+        buffer_config = BufferConfig.from_dict({name: settings[name] for name in BufferConfig().to_dict()})
+        from aggbuffer.cli.inputs import check_writable, read_inputs
+        from aggbuffer.report import fit_and_judge, write_report
+
+        check_writable(out, report, checkpoint, inputs=(graph, weights))
+        data, gnn = read_inputs(graph, model, weights, split=split)
+        work.interrupted = _if_interrupted(out, checkpoint)
+        run = fit_and_judge(
+            gnn,
+            data,
+            out,
+            config=config,
+            buffer_config=buffer_config,
+            diagnosed=report is not None,
+            progress=not quiet,
+            checkpoint=checkpoint,
+            say=work.say,
+        )
+        record = run.to_dict(title=f"{type(gnn).__name__} on {graph.name}", load_code=_load_code(out, model))
+        if report is not None:
+            write_report(report, record)
+        work.document(record)
+        _show(work, run, report)
+
+
+def _show(work: Session, run: Run, report: Path | None) -> None:
+    from aggbuffer.cli.tables import comparison_table
+
+    if run.comparison is not None:
+        work.show(comparison_table(run.comparison))
+    work.show(f"Buffer: {run.file}")
+    if report is not None:
+        work.show(f"Report: {report}")
+
+
+def _if_interrupted(out: Path, checkpoint: Path | None) -> str:
+    if checkpoint is None:
+        return f"Stopped; nothing was kept and {out} was not written. With --checkpoint PATH a run can go on."
+    return f"Stopped; {checkpoint} keeps what was learned. Run the same command again to go on from there."
+
+
+def _load_code(out: Path, model: str) -> str:
+    return f"""import aggbuffer as ab
+
+# gnn: the base model, built by {model}, with its own weights
+model = ab.load(gnn, {str(out)!r})
+logits = model(data.x, data.edge_index)"""

@@ -1,0 +1,69 @@
+"""From the paths and names on the command line to a graph and a model."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from torch import nn
+from torch_geometric.data import Data
+
+from aggbuffer.cli.models import build_model, load_weights
+from aggbuffer.data import read_graph
+from aggbuffer.errors import BufferFileError, ConfigError
+from aggbuffer.io import load
+
+
+def read_inputs(
+    graph: Path, model: str, weights: Path | None, *, split: int = 0, buffer: Path | None = None
+) -> tuple[Data, nn.Module]:
+    """The graph, and the model with its weights and, if a file is given, its buffers."""
+    data = read_graph(graph, split=split)
+    gnn = build_model(model, data)
+    if weights is not None:
+        load_weights(gnn, weights)
+    device = next((p.device for p in gnn.parameters()), None)
+    data = data if device is None else data.to(device)
+    return data, gnn if buffer is None else load(gnn, buffer)
+
+
+def check_writable(*paths: Path | None, inputs: tuple[Path | None, ...] = ()) -> None:
+    """Find out now, not after the work, whether files can be written.
+
+    Args:
+        paths: Of the files; None stands for one that nobody asked for.
+        inputs: Files that must not be overwritten by mistake.
+
+    Raises:
+        BufferFileError: If one cannot be written.
+        ConfigError: If two are the same file, or one is an input.
+    """
+    taken = {path.resolve() for path in inputs if path is not None}
+    for path in filter(None, paths):
+        if path.resolve() in taken:
+            raise ConfigError(f"{path} is named twice; inputs and outputs must be files of their own.")
+        taken.add(path.resolve())
+        if path.is_dir():
+            raise BufferFileError(f"{path} is a folder; name a file in it.")
+        try:
+            with tempfile.NamedTemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            raise BufferFileError(
+                f"{path} cannot be written ({error.strerror or error}); name a file in a folder you can write to."
+            ) from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for outputs, unless it is there already.
+
+    Raises:
+        BufferFileError: If that cannot be done, or it cannot be written to.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BufferFileError(f"The folder {path} cannot be made ({error.strerror or error}).") from error
+    if not os.access(path, os.W_OK):
+        raise BufferFileError(f"The folder {path} cannot be written to; name another one.")

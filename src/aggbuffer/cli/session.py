@@ -1,0 +1,104 @@
+"""What every command shares: where output goes, how failures are told, and the exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from aggbuffer.errors import AggBufferError, ConfigError
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+class Session:
+    """One command at work.
+
+    Attributes:
+        as_json: Whether standard output is for one JSON document alone.
+        quiet: Whether to leave out what is merely nice to know.
+        interrupted: What to say after Ctrl-C; the command keeps it true as it goes on.
+        out: For results.
+        err: For all else.
+    """
+
+    def __init__(self, as_json: bool, quiet: bool) -> None:
+        self.as_json, self.quiet = as_json, quiet
+        self.interrupted = "Stopped; nothing was written."
+        self.out, self.err = Console(file=sys.stdout, highlight=False), Console(file=sys.stderr, highlight=False)
+
+    def say(self, told: str) -> None:
+        """Tell what is known so far, beside the results."""
+        if not self.quiet:
+            self.err.print(told, markup=False)
+            self.err.print()
+
+    def show(self, *parts: Any) -> None:
+        """Print a part of the result for a person."""
+        if not self.as_json:
+            for part in parts:
+                self.out.print(part, markup=False)
+
+    def show_code(self, code: str) -> None:
+        """Print code to copy, whose lines must not be wrapped."""
+        if not self.as_json:
+            self.out.print(code, markup=False, soft_wrap=True)
+
+    def document(self, value: Any) -> None:
+        """Print the result for a machine."""
+        if self.as_json:
+            from aggbuffer.report.run import json_ready
+
+            self.out.file.write(json.dumps(json_ready(value), indent=2, allow_nan=False) + "\n")
+
+
+@contextlib.contextmanager
+def session(*, as_json: bool = False, quiet: bool = False, debug: bool = False) -> Iterator[Session]:
+    """Do a command's work inside; whatever goes wrong becomes one line on standard error and an exit code.
+
+    With ``as_json``, whatever else writes to standard output (a model's own code may) goes to standard error.
+    """
+    current = Session(as_json, quiet)
+    with contextlib.ExitStack() as stack:
+        if as_json:
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        stack.enter_context(_log_to_stderr(quiet))
+        try:
+            yield current
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            print(f"\n{current.interrupted}", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+        except AggBufferError as error:
+            _fail(str(error), USAGE if isinstance(error, ConfigError) else FAILED, debug)
+        except Exception as error:
+            reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            _fail(f"internal error ({reason}); run again with --debug for the details.", FAILED, debug)
+
+
+def _fail(told: str, code: int, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exc()
+    print("Error: " + " ".join(told.split()), file=sys.stderr)
+    raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def _log_to_stderr(quiet: bool) -> Iterator[None]:
+    logger = logging.getLogger("aggbuffer")
+    handler, level = logging.StreamHandler(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
