@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -32,7 +33,7 @@ class GCN(nn.Module):
         if settings.aggregation != "sym":
             raise NotImplementedError("random-walk normalisation is not built yet: WikiCS and ogbn-arxiv need it")
         widths = [in_width, *[settings.hidden] * (settings.layers - 1), out_width]
-        pairs = list(zip(widths, widths[1:], strict=False))
+        pairs = list(itertools.pairwise(widths))
         self.convs = nn.ModuleList(GCNConv(i, o) for i, o in pairs)
         self.residuals = nn.ModuleList(nn.Linear(i, o, bias=False) for i, o in pairs if settings.residual)
         self.norms = nn.ModuleList(nn.LayerNorm(o) for _, o in pairs[:-1] if settings.residual)
@@ -75,7 +76,7 @@ def train_gcn(data: Data, settings: BaseSettings, seed: int) -> Trained:
         torch.manual_seed(seed)
         gnn = GCN(data.num_features, int(data.y.max()) + 1, settings, generator)
     optimizer = torch.optim.Adam(gnn.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
-    layers = FastLayers(Graph.of(data), settings.hidden)
+    layers = FastLayers(Graph.of(data))
     best, best_epoch, best_state, epoch = -1.0, 0, copy.deepcopy(gnn.state_dict()), 0
     with layers.installed(fast_forms(gnn)), layers.over(layers.whole):
         while epoch < settings.max_epochs and epoch - best_epoch < settings.patience:

@@ -12,7 +12,7 @@ from aggbuffer.version import __version__
 
 if TYPE_CHECKING:
     from aggbuffer import data, interop
-    from aggbuffer.attach import BufferedGNN, attach, detach
+    from aggbuffer.attach import attach, detach
     from aggbuffer.compare import Comparison, compare
     from aggbuffer.config import BufferConfig, FitConfig
     from aggbuffer.diagnose import Diagnosis, diagnose
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aggbuffer.evaluate import Evaluation, evaluate
     from aggbuffer.fit import FitResult, fit
     from aggbuffer.io import load, save
+    from aggbuffer.model import BufferedGNN
 
 __all__ = [
     "AggBufferError",
@@ -45,7 +46,7 @@ __all__ = [
 
 # Where each name lives; a module without names is public itself. Type checkers read the imports above instead.
 _NAMES = {
-    "attach": ("BufferedGNN", "attach", "detach"),
+    "attach": ("attach", "detach"),
     "compare": ("Comparison", "compare"),
     "config": ("BufferConfig", "FitConfig"),
     "data": (),
@@ -55,6 +56,7 @@ _NAMES = {
     "fit": ("FitResult", "fit"),
     "interop": (),
     "io": ("load", "save"),
+    "model": ("BufferedGNN",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 

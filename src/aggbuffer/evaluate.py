@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aggbuffer.attach import BufferedGNN
 from aggbuffer.config import TaskName
 from aggbuffer.errors import AggBufferError, ConfigError, GraphError, ModelTypeError
 from aggbuffer.forward import Forward, checked_logits, default_forward
 from aggbuffer.graph import Graph
 from aggbuffer.layers import evaluation_mode, explain_failure
+from aggbuffer.model import BufferedGNN
 from aggbuffer.perturb import generator_on, nested_removal
 from aggbuffer.scores import Score, predict, score
 from aggbuffer.targets import Labels, Task, select

@@ -15,13 +15,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from aggbuffer import losses
-from aggbuffer.attach import BufferedGNN
 from aggbuffer.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer, run_identity
 from aggbuffer.config import FitConfig
 from aggbuffer.errors import AggBufferError, ConfigError, GraphError, ModelError, ModelTypeError
 from aggbuffer.graph import Graph
 from aggbuffer.io import fingerprint
 from aggbuffer.layers import evaluation_mode, explain_failure
+from aggbuffer.model import BufferedGNN
 from aggbuffer.monitors import Monitor, choose_monitor
 from aggbuffer.passes import choose_passes
 from aggbuffer.perturb import generator_on, keep_mask

@@ -15,9 +15,10 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, SGConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, scatter
 
-from aggbuffer.attach import BufferedGNN, attach
+from aggbuffer.attach import attach
 from aggbuffer.config import BufferConfig
 from aggbuffer.errors import BufferFileError, ConfigError
+from aggbuffer.model import BufferedGNN
 
 Architecture = Literal["gcn", "sage", "gat", "gin", "sgc"]
 Aggregation = Literal["sym", "rw"]

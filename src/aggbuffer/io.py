@@ -15,13 +15,14 @@ import torch_geometric
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from aggbuffer.attach import BufferedGNN, attach_known, check_carries_none
+from aggbuffer.attach import attach_known, check_carries_none
 from aggbuffer.config import BufferConfig, PathLike
 from aggbuffer.errors import AggBufferError, BufferFileError, ModelTypeError
 from aggbuffer.files import write_safetensors
 from aggbuffer.forward import Forward
 from aggbuffer.hops import K_HOP
 from aggbuffer.layers import LayerSpec, check_model
+from aggbuffer.model import BufferedGNN
 from aggbuffer.version import __version__
 
 FORMAT = "aggbuffer"

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch_geometric.data import Data
 
-from aggbuffer.attach import BufferedGNN
 from aggbuffer.config import Directions
 from aggbuffer.fast.passes import FastPasses, can_run
 from aggbuffer.graph import Graph
+from aggbuffer.model import BufferedGNN
 
 
 class Passes(Protocol):

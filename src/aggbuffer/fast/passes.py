@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import SGConv
 
-from aggbuffer.attach import BufferedGNN
 from aggbuffer.buffer import AggregationBuffer
 from aggbuffer.fast.layers import FastForm, Pass, fast_form, sgc_propagation
 from aggbuffer.fast.runner import FastLayers, covers
 from aggbuffer.fast.views import View
 from aggbuffer.graph import Graph
+from aggbuffer.model import BufferedGNN
 
 
 class FastPasses(FastLayers):
@@ -33,7 +33,7 @@ class FastPasses(FastLayers):
     """
 
     def __init__(self, model: BufferedGNN, graph: Graph) -> None:
-        super().__init__(graph, sum(cast(AggregationBuffer, block).weight.size(1) for block in model.blocks))
+        super().__init__(graph)
         self.model = model
         self._hops_made_by = -1
         self._projected: dict[int, Tensor] = {}

@@ -21,14 +21,13 @@ class FastLayers:
 
     Args:
         graph: The whole graph.
-        width: Columns of what the features will be multiplied with, for the choice between sparse and dense products.
     """
 
-    def __init__(self, graph: Graph, width: int) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.patterns = {loops: Pattern(graph, loops=loops) for loops in (True, False)}
         self.whole = View(graph, self.patterns, None, graph.data, symmetric=graph.is_undirected)
-        self.features = Features(graph.x, width)
+        self.features = Features(graph.x)
         self.view: View | None = None
 
     def only(self, mask: Tensor, directions: Directions) -> View:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -11,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-_SAMPLE_ROWS = 2048
-_DENSE_FROM = 0.5  # above this share of entries a dense product always wins; not worth measuring
+# Below this share of non-zero entries the sparse product wins, by the machine's rates of both products (see
+# docs/performance.md). A constant and not a measurement at run time: which product is taken decides the last bits of a
+# fit, and the same seed must give the same bits in a process that resumes it.
+SPARSE_BELOW = 0.12
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,13 @@ class Features:
 
     Args:
         x: ``[N, F]``.
-        width: Columns of the products to come, for the measurement that decides.
     """
 
-    def __init__(self, x: Tensor, width: int) -> None:
+    def __init__(self, x: Tensor) -> None:
         self.x = x
         self._sparse: tuple[Csr, Csr] | None = None
-        if x.layout == torch.strided and x.count_nonzero().item() < _DENSE_FROM * x.numel() and _sparse_wins(x, width):
-            self._sparse = (_to_csr(x), _to_csr(x.t()))
+        if int(x.count_nonzero()) < SPARSE_BELOW * x.numel():
+            self._sparse = _to_csr(x)
 
     @property
     def is_sparse(self) -> bool:
@@ -88,31 +88,19 @@ class Features:
         return product(matrix, lambda: transposed, weight)
 
 
-def _to_csr(x: Tensor) -> Csr:
-    sparse = x.to_sparse_csr()
-    return Csr(sparse.crow_indices().int(), sparse.col_indices().int(), sparse.values())
+def _to_csr(x: Tensor) -> tuple[Csr, Csr]:
+    """A dense matrix by rows, and its transpose by rows."""
+    row, column = x.nonzero(as_tuple=True)
+    value = x[row, column]
+    by_column = column.argsort(stable=True)
+    return (
+        Csr(row_pointer(torch.bincount(row, minlength=x.size(0))), column.int(), value),
+        Csr(row_pointer(torch.bincount(column, minlength=x.size(1))), row[by_column].int(), value[by_column]),
+    )
 
 
-def _sparse_wins(x: Tensor, width: int) -> bool:
-    """Measured on a slice of the rows, forward and backward: it takes milliseconds and decides for the whole run."""
-    part = x[:_SAMPLE_ROWS]
-    weight = torch.ones(x.size(1), width, dtype=x.dtype)
-    gradient = torch.ones(part.size(0), width, dtype=x.dtype)
-    rows, columns = _to_csr(part), _to_csr(part.t())
-
-    def sparse() -> None:
-        _ = rows @ weight, columns @ gradient
-
-    def dense() -> None:
-        _ = part @ weight, part.t() @ gradient
-
-    return _seconds(sparse) < _seconds(dense)
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    best = float("inf")
-    for _ in range(3):  # the first one warms up
-        started = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - started)
-    return best
+def row_pointer(counts: Tensor) -> Tensor:
+    """Where each row starts, ``[rows + 1]`` int32, from the number of entries of each row."""
+    pointer = torch.zeros(counts.numel() + 1, dtype=torch.int32)
+    torch.cumsum(counts, 0, dtype=torch.int32, out=pointer[1:])
+    return pointer

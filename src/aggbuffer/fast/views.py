@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from aggbuffer.fast.sparse import Csr, product
+from aggbuffer.fast.sparse import Csr, product, row_pointer
 from aggbuffer.graph import Graph
 
 Norm = Literal["sym", "mean", "sum"]
@@ -36,10 +36,10 @@ class Pattern:
         self.num_nodes = graph.num_nodes
         self.row, self.column = target[order].int(), source[order].int()
         self.edge = edges[order]  # the graph's edge behind each entry; -1 for an added self-loop
-        self.pointer = _pointer(torch.bincount(target, minlength=graph.num_nodes))
+        self.pointer = row_pointer(torch.bincount(target, minlength=graph.num_nodes))
         by_source = (source[order] * graph.num_nodes + target[order]).argsort()
         self.by_source = by_source
-        self.source_pointer = _pointer(torch.bincount(source, minlength=graph.num_nodes))
+        self.source_pointer = row_pointer(torch.bincount(source, minlength=graph.num_nodes))
 
     def kept(self, mask: Tensor | None) -> Tensor | None:
         """Which entries remain, ``[nnz]`` bool, of a mask over the graph's edges."""
@@ -115,9 +115,3 @@ class View:
             return (1.0 / degree.clamp(min=1.0))[column if transposed else row]
         scale = degree.rsqrt()
         return scale[row] * scale[column]
-
-
-def _pointer(counts: Tensor) -> Tensor:
-    pointer = torch.zeros(counts.numel() + 1, dtype=torch.int32)
-    torch.cumsum(counts, 0, dtype=torch.int32, out=pointer[1:])
-    return pointer
