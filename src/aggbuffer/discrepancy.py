@@ -312,17 +312,17 @@ def _formula(conv: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: _A
     edges: Any = call.get("edge_index")
     weight: Tensor | None = call.get("edge_weight")
     if type(conv) in (GCNConv, SGConv):
+        normalises = getattr(conv, "normalize", True)
 
         def normalised() -> tuple[Tensor, Tensor, Tensor]:
-            if not getattr(conv, "normalize", True):
+            if not normalises:
                 return _valued(edges, weight)
             options = (getattr(conv, "improved", False), conv.add_self_loops, conv.flow, call["x"].dtype)
-            return _valued(*gcn_norm(edges, weight, known.num_nodes, *options))
+            normed = gcn_norm(edges, weight, known.num_nodes, *options)
+            return _valued(*normed) if isinstance(normed, tuple) else _valued(normed, None)
 
-        plain = getattr(conv, "normalize", True)
-        return _Formula(
-            [known.make(conv, edges, weight, normalised)], [spectral_norm(conv.lin.weight)], normalised=plain
-        )
+        adjacency = known.make(conv, edges, weight, normalised)
+        return _Formula([adjacency], [spectral_norm(conv.lin.weight)], normalised=normalises)
     if type(conv) is SAGEConv and conv.aggr == "mean" and not (conv.project or conv.normalize):
 
         def averaged() -> tuple[Tensor, Tensor, Tensor]:
@@ -354,12 +354,13 @@ def _attention(conv: Any, call: dict[str, Any], num_nodes: int) -> _Formula | No
     # forward, not a call: this runs inside a hook of the layer.
     _, (ends, alpha) = conv.forward(call["x"], edges, call.get("edge_attr"), return_attention_weights=True)
     source, target = ends.flip(0) if conv.flow == "target_to_source" else ends
-    lin = conv.lin if conv.lin is not None else conv.lin_src
+    lin = conv.lin_src if getattr(conv, "lin", None) is None else conv.lin
+    residual = getattr(conv, "res", None)
     share = 1.0 if conv.concat else 1.0 / conv.heads
     return _Formula(
         [_Adjacency(source, target, head.float(), num_nodes) for head in alpha.unbind(-1)],
         [share * spectral_norm(head) for head in lin.weight.view(conv.heads, conv.out_channels, -1)],
-        spectral_norm(conv.res.weight) if conv.res is not None else 0.0,
+        0.0 if residual is None else spectral_norm(residual.weight),
         stacked=conv.concat,
     )
 
@@ -377,7 +378,8 @@ def _chain_constant(module: nn.Module) -> float | None:
         return _chain_constant(module.module)
     if isinstance(module, nn.Linear | Linear):
         return spectral_norm(module.weight)
-    return 1.0 if isinstance(module, _NOT_EXPANSIVE) else None
+    slope = max(getattr(module, "negative_slope", 0.0), getattr(module, "alpha", 0.0))
+    return 1.0 if isinstance(module, _NOT_EXPANSIVE) and slope <= 1 else None
 
 
 def _local_lipschitz(conv: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
