@@ -314,7 +314,7 @@ def edgeless(gnn: nn.Module) -> nn.Module:
 
 def test_the_verdict_tells_a_fragile_model_from_one_that_ignores_edges() -> None:
     data = small_graph(8, nodes=90, edges=200)
-    gnn = seeded(lambda: Hidden(lambda i, o: SAGEConv(i, o, root_weight=False)))
+    gnn = seeded(lambda: Hidden(lambda i, o: SAGEConv(i, o, root_weight=False, bias=False)))
     fragile, deaf = ab.diagnose(gnn, data), ab.diagnose(edgeless(gnn), data)
     assert fragile.verdict == "likely to pay"
     assert deaf.verdict == "unlikely to pay"
