@@ -1,0 +1,214 @@
+"""The fast path computes what the plain path computes, for whatever it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.data import Data
+from torch_geometric.nn import GAT, GCN, GIN, GCNConv, GraphSAGE, SAGEConv, Sequential, SGConv
+
+import aggbuffer as ab
+from aggbuffer.fast.passes import FastPasses, can_run
+from aggbuffer.fast.runner import fast_forms
+from aggbuffer.fast.sparse import SPARSE_BELOW, Features
+from aggbuffer.fast.views import Pattern, View
+from aggbuffer.graph import Graph
+from aggbuffer.passes import PlainPasses, choose_passes
+from aggbuffer.perturb import keep_mask
+from conftest import as_csr, small_graph
+
+F_IN, CLASSES = 24, 4
+
+
+def sparse_featured(data: Data) -> Data:
+    """The same graph with one feature in ten left."""
+    kept = torch.rand(data.x.shape, generator=torch.Generator().manual_seed(1)) < 0.1
+    data.x = data.x * kept
+    return data
+
+
+def graph(seed: int = 0, *, directed: bool = False, loops: bool = False, sparse: bool = True) -> Data:
+    data = small_graph(seed, nodes=40, edges=90, features=F_IN, directed=directed, loops=loops)
+    return sparse_featured(data) if sparse else data
+
+
+class ResidualGCN(nn.Module):
+    """A hand-written model with residual connections, LayerNorm and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([GCNConv(F_IN, 16), GCNConv(16, 16)])
+        self.residual, self.norm, self.head = nn.Linear(F_IN, 16), nn.LayerNorm(16), nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = F.relu(self.norm(self.convs[0](x, edge_index) + self.residual(x)))
+        return self.head(F.dropout(F.relu(self.convs[1](h, edge_index) + h), 0.5, self.training))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "gcn": lambda: GCN(F_IN, 8, 2, CLASSES),
+    "gcn, wider inside": lambda: GCN(F_IN, 64, 3, CLASSES, norm="BatchNorm"),
+    "residual": ResidualGCN,
+    "sage": lambda: GraphSAGE(F_IN, 8, 3, CLASSES),
+    "sage without root": lambda: Sequential(
+        "x, edge_index", [(SAGEConv(F_IN, CLASSES, root_weight=False), "x, edge_index -> x")]
+    ),
+    "gin": lambda: GIN(F_IN, 8, 2, CLASSES),
+    "sgc": lambda: Sequential("x, edge_index", [(SGConv(F_IN, CLASSES, K=3), "x, edge_index -> x")]),
+    "gat, which has no fast form": lambda: GAT(F_IN, 8, 2, CLASSES),
+}
+
+
+def moved(model: ab.BufferedGNN, seed: int = 0) -> ab.BufferedGNN:
+    """The model with buffers that are not zero."""
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.buffer_parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype) * 0.3)
+    return model
+
+
+def step(passes: PlainPasses | FastPasses, model: ab.BufferedGNN, mask: Tensor, dropout: float) -> list[Tensor]:
+    """Clean and perturbed logits and the gradients of a function of both."""
+    draw = torch.Generator().manual_seed(3)
+    with passes.ready(), model.dropping(dropout, draw):
+        clean, perturbed = passes.run(passes.whole), passes.run(passes.only(mask, "together"))
+        gradients = torch.autograd.grad((clean.sin() + perturbed.cos()).sum(), model.buffer_parameters())
+    return [clean, perturbed, *gradients]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_outputs_and_gradients_agree(name: str, dtype: torch.dtype) -> None:
+    tolerance = 1e-5 if dtype is torch.float32 else 1e-10
+    gnn = MODELS[name]().to(dtype).eval()
+    for seed, directed, loops, sparse in [(0, False, False, True), (1, True, True, True), (2, False, True, False)]:
+        data = graph(seed, directed=directed, loops=loops, sparse=sparse)
+        data.x = data.x.to(dtype)
+        checked = Graph.of(data)
+        for config in (ab.BufferConfig(), ab.BufferConfig(block="jknet", bias=True), ab.BufferConfig(block="single")):
+            model = moved(ab.attach(gnn, data, config))
+            mask = keep_mask(checked, 0.4, torch.Generator().manual_seed(seed))
+            plain = step(PlainPasses(model, checked), model, mask, dropout=0.5)
+            fast = step(FastPasses(model, checked), model, mask, dropout=0.5)
+            for expected, found in zip(plain, fast, strict=True):
+                torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+            ab.detach(model)
+
+
+@pytest.mark.parametrize("name", ["gcn", "sgc", "sage", "gin"])
+def test_a_whole_fit_agrees(name: str) -> None:
+    data = graph()
+    gnn = MODELS[name]().double().eval()
+    data.x = data.x.double()
+    ends = []
+    for accelerate in (False, True):
+        model = ab.attach(gnn, data)
+        result = ab.fit(model, data, dropout=0.3, max_epochs=15, accelerate=accelerate)
+        ends.append((result, [p.detach().clone() for p in model.buffer_parameters()]))
+        ab.detach(model)
+    (plain, plain_end), (fast, fast_end) = ends
+    for a, b in zip(plain.history, fast.history, strict=True):
+        assert (a.bias, a.robust, a.val_loss) == pytest.approx((b.bias, b.robust, b.val_loss), abs=1e-9)
+    for expected, found in zip(plain_end, fast_end, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+
+
+def test_the_covered_layers_really_run_fast() -> None:
+    """Otherwise everything above would hold for nothing."""
+    data = graph()
+    for name in ("gcn", "residual", "sage", "gin"):
+        assert len(fast_forms(MODELS[name]())) == len(ab.attach(MODELS[name](), data).layers)
+    assert not fast_forms(MODELS["gat, which has no fast form"]())
+    model = ab.attach(MODELS["gcn"]().eval(), data)
+    passes = choose_passes(model, Graph.of(data), accelerate=True)
+    assert isinstance(passes, FastPasses)
+
+    def forbidden(*args: object, **kwargs: object) -> Tensor:
+        raise AssertionError("the layer's own propagation ran")
+
+    conv = model.base.convs[0]
+    conv.propagate = forbidden
+    with passes.ready():
+        passes.run(passes.whole)
+    del conv.propagate
+
+
+def test_layers_are_as_they_were_afterwards_also_after_an_error() -> None:
+    data = graph()
+    gnn = MODELS["gcn"]().eval()
+    model = ab.attach(gnn, data)
+
+    def fails(record: object) -> None:
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        ab.fit(model, data, callbacks=[fails])
+    assert all("forward" not in module.__dict__ for module in gnn.modules())
+    assert model._accelerator is None
+
+
+def test_what_the_fast_path_does_not_cover_runs_plainly() -> None:
+    data = graph(sparse=False)
+    model = ab.attach(MODELS["gcn"]().eval(), as_csr(data))
+    assert not can_run(model, Graph.of(as_csr(data)))
+    half = MODELS["gcn"]().bfloat16().eval()
+    coarse = data.clone()
+    coarse.x = coarse.x.bfloat16()
+    assert not can_run(ab.attach(half, coarse), Graph.of(coarse))
+
+
+def test_a_weighted_graph_keeps_its_weights() -> None:
+    """A layer that is called with weights runs plainly, and the result is the plain one."""
+    data = small_graph(0, nodes=40, edges=90, features=F_IN, weights=True)
+    model = moved(ab.attach(MODELS["gcn"]().eval(), data))
+    checked = Graph.of(data)
+    mask = keep_mask(checked, 0.4, torch.Generator().manual_seed(0))
+    plain = step(PlainPasses(model, checked), model, mask, dropout=0.0)
+    fast = step(FastPasses(model, checked), model, mask, dropout=0.0)
+    for expected, found in zip(plain, fast, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), share=st.sampled_from([0.0, 0.3, 0.7, 1.0]), directed=st.booleans())
+def test_a_view_is_the_dense_matrix(seed: int, share: float, directed: bool) -> None:
+    checked = Graph.of(small_graph(seed, directed=directed, loops=True))
+    count = checked.num_nodes
+    mask = keep_mask(checked, share, torch.Generator().manual_seed(seed))
+    patterns = {loops: Pattern(checked, loops=loops) for loops in (True, False)}
+    view = View(checked, patterns, mask, checked.subgraph(mask), symmetric=False)
+    dense = torch.zeros(count, count)
+    dense[checked.target[mask], checked.source[mask]] = 1.0
+    loops_everywhere = dense.clone().fill_diagonal_(1.0)
+    x = torch.randn(count, 3, generator=torch.Generator().manual_seed(seed), requires_grad=True)
+    root = loops_everywhere.sum(1).rsqrt()
+    expected = {
+        ("sum", False): dense,
+        ("mean", False): dense / dense.sum(1, keepdim=True).clamp(min=1),
+        ("sym", True): root[:, None] * loops_everywhere * root,
+    }
+    for (norm, loops), matrix in expected.items():
+        out = view.propagate(x, norm, loops=loops)
+        torch.testing.assert_close(out, matrix @ x)
+        (gradient,) = torch.autograd.grad(out.sin().sum(), x)
+        torch.testing.assert_close(gradient, torch.autograd.grad((matrix @ x).sin().sum(), x)[0])
+    torch.testing.assert_close(view.inverse_degree.squeeze(-1), 1 / loops_everywhere.sum(1))
+
+
+def test_features_are_multiplied_as_what_they_are() -> None:
+    weight = torch.randn(F_IN, 5, requires_grad=True)
+    for sparse in (True, False):
+        x = graph(sparse=sparse).x
+        features = Features(x)
+        assert features.is_sparse == ((x != 0).float().mean() < SPARSE_BELOW)
+        assert features.is_sparse == sparse
+        torch.testing.assert_close(features @ weight, x @ weight)
+        (gradient,) = torch.autograd.grad((features @ weight).sin().sum(), weight)
+        torch.testing.assert_close(gradient, torch.autograd.grad((x @ weight).sin().sum(), weight)[0])
