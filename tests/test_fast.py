@@ -98,7 +98,8 @@ def test_outputs_and_gradients_agree(name: str, dtype: torch.dtype) -> None:
             plain = step(PlainPasses(model, checked), model, mask, dropout=0.5)
             fast = step(FastPasses(model, checked), model, mask, dropout=0.5)
             for expected, found in zip(plain, fast, strict=True):
-                torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+                scale = max(1.0, expected.abs().max().item())  # sums round relative to their largest entries
+                torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * scale)
             ab.detach(model)
 
 
