@@ -49,7 +49,7 @@ def test_a_divergence_of_equal_logits_is_exactly_zero(logits: tuple[Tensor, Tens
 
 
 @settings(max_examples=30, deadline=None)
-@given(pairs())
+@given(pairs(scales=(0.0, 1e-6, 1e-2, 1.0, 3.0)))  # further out, torch's own Bernoulli divergence is infinite
 def test_the_divergences_are_those_of_torch_distributions(logits: tuple[Tensor, Tensor]) -> None:
     p, q = logits
     expected = {
