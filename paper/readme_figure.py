@@ -47,7 +47,7 @@ def draw() -> str:
     )
     names = (
         '<text class="name after" x="180" y="22">with aggregation buffer</text>'
-        '<text class="name before" x="180" y="200">the same frozen GCN without</text>'
+        '<text class="name before" x="180" y="190">the same frozen GCN without</text>'
     )
     svg = chart.svg(720, 300).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     return svg.replace("</desc>", f"</desc><style>{STYLE}</style>", 1).replace("</svg>", f"{names}</svg>")
