@@ -14,7 +14,7 @@ from aggbuffer.perturb import generator_on
 from aggbuffer.targets import Labels
 
 if TYPE_CHECKING:
-    from aggbuffer.fit import _Run
+    from aggbuffer.training import Training
 
 logger = logging.getLogger("aggbuffer")
 
@@ -49,36 +49,37 @@ class LabelFreeMonitor:
 
     name = "rc_loss"
 
-    def __init__(self, run: _Run) -> None:
-        self.run = run
-        generator = generator_on(run.device, run.config.seed + _DRAW_SEED_OFFSET)
-        self.draws = [run.perturbed(generator) for _ in range(_FIXED_DRAWS)]
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        generator = generator_on(training.device, training.config.seed + _DRAW_SEED_OFFSET)
+        self.draws = [training.perturbed(generator) for _ in range(_FIXED_DRAWS)]
 
     def score(self, logits: Tensor) -> tuple[float, float, float]:
-        run, nodes = self.run, self.run.val_nodes
+        training, seen = self.training, self.training.supervision
         total = 0.0
         for draw in self.draws:
             with torch.no_grad():
-                outputs = run.outputs(logits, run.passes.run(draw), nodes)
-            terms = run.loss(outputs.only(nodes))
-            total += (terms.bias + run.config.strength * terms.robust).item() / len(self.draws)
-        if run.labels is None:
+                outputs = training.outputs(logits, training.passes.run(draw), seen.val)
+            terms = training.loss(outputs.only(seen.val))
+            total += (terms.bias + training.config.strength * terms.robust).item() / len(self.draws)
+        if seen.labels is None:
             return total, float("nan"), float("nan")
-        return total, supervised(logits, run.labels, nodes).item(), accuracy_of(logits, run.labels, nodes)
+        return total, supervised(logits, seen.labels, seen.val).item(), accuracy_of(logits, seen.labels, seen.val)
 
 
-def choose_monitor(run: _Run) -> Monitor:
+def choose_monitor(training: Training) -> Monitor:
     """The monitor that the settings ask for; the label-free one where there is nothing else to go by."""
-    if run.config.monitor == "rc_loss":
-        return LabelFreeMonitor(run)
-    if run.config.monitor == "val_accuracy" and run.task == "regression":
+    wanted, seen = training.config.monitor, training.supervision
+    if wanted == "rc_loss":
+        return LabelFreeMonitor(training)
+    if wanted == "val_accuracy" and seen.task == "regression":
         raise ConfigError("monitor='val_accuracy' does not apply to regression; use 'val_loss' or 'rc_loss'.")
-    if run.labels is None:
+    if seen.labels is None:
         logger.warning(
             "No labelled validation nodes: training stops on the loss itself over held-out nodes (monitor='rc_loss')."
         )
-        return LabelFreeMonitor(run)
-    return LabelledMonitor(run.config.monitor, run.labels, run.val_nodes)
+        return LabelFreeMonitor(training)
+    return LabelledMonitor(wanted, seen.labels, seen.val)
 
 
 def accuracy_of(logits: Tensor, labels: Labels, nodes: Tensor) -> float:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from aggbuffer.config import FitConfig
 
 if TYPE_CHECKING:
-    from aggbuffer.fit import EpochRecord
+    from aggbuffer.result import EpochRecord
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -1,0 +1,216 @@
+"""The training loop behind ``fit``."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from aggbuffer import losses
+from aggbuffer.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer, run_identity
+from aggbuffer.config import FitConfig
+from aggbuffer.errors import AggBufferError, GraphError, ModelError
+from aggbuffer.graph import Graph
+from aggbuffer.io import fingerprint
+from aggbuffer.layers import explain_failure
+from aggbuffer.model import BufferedGNN
+from aggbuffer.monitors import Monitor, choose_monitor
+from aggbuffer.passes import choose_passes
+from aggbuffer.perturb import generator_on, keep_mask
+from aggbuffer.result import Callback, EpochRecord, FitResult
+from aggbuffer.supervision import Supervision
+
+logger = logging.getLogger("aggbuffer")
+
+Perturbation = Callable[[Graph, torch.Generator], Data]
+
+
+@dataclass
+class _State:
+    """What changes from epoch to epoch, beside the parameters."""
+
+    best: list[Tensor]
+    best_epoch: int = 0
+    best_score: float = math.inf
+    trained_score: float = math.inf  # the best score since training began, without the untouched base
+    trained_epoch: int = 0
+    history: list[EpochRecord] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Training:
+    """One run: what it is made of, and its loop."""
+
+    def __init__(
+        self,
+        model: BufferedGNN,
+        graph: Graph,
+        config: FitConfig,
+        train_mask: str | Tensor,
+        val_mask: str | Tensor,
+        loss: losses.LossFunction | None,
+        perturb: Perturbation | None,
+    ) -> None:
+        self.model, self.graph, self.config = model, graph, config
+        self.parameters = model.buffer_parameters()
+        self.device = self.parameters[0].device
+        self.teacher = self._teacher()
+        self.supervision = Supervision.of(graph, self.teacher.size(1), config, train_mask, val_mask)
+        self.loss = losses.named(config.loss, detach_target=config.detach_target) if loss is None else loss
+        self.passes = choose_passes(model, graph, config.accelerate)
+        self.custom_perturbation = perturb
+        self.monitor: Monitor = choose_monitor(self)
+        self.generator = generator_on(self.device, config.seed)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, fused=self._can_fuse())
+
+    def _can_fuse(self) -> bool:
+        return self.device.type in ("cpu", "cuda") and all(p.is_floating_point() for p in self.parameters)
+
+    def perturbed(self, generator: torch.Generator) -> Any:
+        """A fresh perturbed graph, to be handed to ``passes.run``."""
+        if self.custom_perturbation is not None:
+            return self.custom_perturbation(self.graph, generator)
+        directions = self.config.directions
+        mask = keep_mask(self.graph, self.config.drop_edge, generator, directions=directions)
+        return self.passes.only(mask, directions)
+
+    def outputs(self, clean: Tensor, perturbed: Tensor, nodes: Tensor) -> losses.StepOutputs:
+        """What the loss is computed from, with the bias term on ``nodes``."""
+        labels, task = self.supervision.labels, self.supervision.task
+        return losses.StepOutputs(self.teacher, clean, perturbed, nodes, labels, task)
+
+    def run(self, path: Path | None, checkpoint_every: float, callbacks: list[Callback]) -> FitResult:
+        """Epochs until the monitor stops improving; the best state is in the model afterwards, also after an error."""
+        state = _State(best=[p.detach().clone() for p in self.parameters])
+        identity = ""
+        if path is not None:
+            identity = self._identity()
+            if not self._resume(path, identity, state):
+                self._save(path, identity, state)  # a path that cannot be written to is refused here, not hours later
+        if not state.history:
+            state.best_score = self.monitor.score(self.passes.run(self.passes.whole).detach())[0]
+        started = saved = time.monotonic()
+        earlier = state.seconds
+        stopped = self._finished(state)
+        clean: Tensor | None = None
+        try:
+            while not stopped:
+                record, clean = self._epoch(len(state.history) + 1, clean)
+                self._note(record, state)
+                state.seconds = earlier + time.monotonic() - started
+                answers = [callback(record) for callback in callbacks]  # every callback hears of every epoch
+                asked_to_stop = any(answer is True for answer in answers)
+                stopped = self._finished(state) or ("callback" if asked_to_stop else "")
+                if path is not None and (stopped or time.monotonic() - saved >= checkpoint_every):
+                    self._save(path, identity, state)
+                    saved = time.monotonic()
+        finally:  # no checkpoint here: an interrupted epoch has moved the generator, and perhaps the parameters
+            self._put(state.best)
+        return FitResult(
+            self.config, self.monitor.name, state.history, state.best_epoch, state.best_score, stopped, state.seconds
+        )
+
+    def _epoch(self, epoch: int, clean: Tensor | None) -> tuple[EpochRecord, Tensor | None]:
+        """One step and its validation.
+
+        Without dropout the clean pass of a step is the validation pass of the step before, so it is handed on.
+        """
+        view = self.perturbed(self.generator)
+        with self.model.dropping(self.config.dropout, self.generator):
+            clean = self.passes.run(self.passes.whole) if clean is None else clean
+            perturbed = self.passes.run(view)
+        terms = self.loss(self.outputs(clean, perturbed, self.supervision.train))
+        total = terms.bias + self.config.strength * terms.robust
+        if not math.isfinite(total.item()):
+            raise ModelError(
+                f"The loss became {total.item()} in epoch {epoch}; lower lr (now {self.config.lr}) or scale the "
+                "features."
+            )
+        gradients = torch.autograd.grad(total, self.parameters, allow_unused=True, materialize_grads=True)
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.passes.parameters_changed()
+        reusable = self.config.dropout == 0
+        with torch.set_grad_enabled(reusable):
+            after = self.passes.run(self.passes.whole)
+        score, val_loss, val_accuracy = self.monitor.score(after.detach())
+        record = EpochRecord(epoch, terms.bias.item(), terms.robust.item(), total.item(), val_loss, val_accuracy, score)
+        return record, after if reusable else None
+
+    def _note(self, record: EpochRecord, state: _State) -> None:
+        state.history.append(record)
+        if record.score < state.trained_score:
+            state.trained_score, state.trained_epoch = record.score, record.epoch
+        if record.score < state.best_score:
+            state.best_score, state.best_epoch = record.score, record.epoch
+            for best, parameter in zip(state.best, self.parameters, strict=True):
+                best.copy_(parameter.detach())
+
+    def _finished(self, state: _State) -> str:
+        # Patience counts from the best trained epoch, not from the base: the first steps overshoot before they improve.
+        if len(state.history) >= self.config.max_epochs:
+            return "max_epochs"
+        return "patience" if len(state.history) - state.trained_epoch >= self.config.patience else ""
+
+    def _teacher(self) -> Tensor:
+        if self.graph.x.size(1) != self.model.num_features:
+            raise GraphError(
+                f"The graph has {self.graph.x.size(1)} features per node, but the model was attached to one with "
+                f"{self.model.num_features}; pass a graph with the same features."
+            )
+        try:
+            with self.model.disabled(), torch.no_grad():
+                teacher = self.model.run(self.graph.data)
+        except AggBufferError:
+            raise
+        except Exception as error:
+            raise explain_failure(error, self.graph) from error
+        if not bool(torch.isfinite(teacher).all()):
+            raise ModelError("The base model's outputs on this graph hold NaN or infinite values; check its weights.")
+        return teacher
+
+    def _put(self, values: list[Tensor]) -> None:
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters, values, strict=True):
+                parameter.copy_(value)
+
+    def _save(self, path: Path, identity: str, state: _State) -> None:
+        tensors: dict[str, Tensor] = {f"current.{i}": p for i, p in enumerate(self.parameters)}
+        tensors |= {f"best.{i}": b for i, b in enumerate(state.best)}
+        tensors |= optimizer_tensors(self.optimizer) | {"generator": self.generator.get_state()}
+        progress = {k: v for k, v in asdict(state).items() if k != "best"}
+        Checkpoint(tensors, progress).write(path, identity)
+
+    def _identity(self) -> str:
+        settings = {"fit": self.config.to_dict(), "buffer": self.model.config.to_dict()}
+        seen = self.supervision
+        used = [seen.train, seen.val]
+        if seen.labels is not None:
+            used.append(seen.labels.values[torch.cat(used)])
+        return run_identity(settings, fingerprint(self.model.base), self.graph, used)
+
+    def _resume(self, path: Path, identity: str, state: _State) -> bool:
+        found = Checkpoint.read(path, identity)
+        if found is None:
+            return False
+        self._put([found.tensors[f"current.{i}"] for i in range(len(self.parameters))])
+        for i, best in enumerate(state.best):
+            best.copy_(found.tensors[f"best.{i}"])
+        restore_optimizer(self.optimizer, found.tensors)
+        self.generator.set_state(found.tensors["generator"])
+        history = [EpochRecord(**record) for record in found.progress.pop("history")]
+        for name, value in found.progress.items():
+            setattr(state, name, value)
+        state.history = history
+        logger.info("going on after epoch %d from %s", len(history), path)
+        return True
