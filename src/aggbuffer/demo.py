@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,11 @@ def run_demo(folder: Path, *, progress: bool | None, say: Callable[[str], None])
     Returns:
         The run, and what ``run.json`` holds.
     """
+    with _one_thread():
+        return _run_demo(folder, progress, say)
+
+
+def _run_demo(folder: Path, progress: bool | None, say: Callable[[str], None]) -> tuple[Run, dict[str, Any]]:
     data = demo_graph()
     say(DEMO_DESCRIPTION)
     started = time.monotonic()
@@ -107,6 +113,17 @@ gnn = build_base(data)
 gnn.load_state_dict(load_file({str(folder / BASE)!r}))
 model = ab.load(gnn, {str(folder / BUFFER)!r})
 logits = model(data.x, data.edge_index)"""
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """On so small a graph threads wait for each other longer than they work, minutes on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _validation_accuracy(gnn: GCN, data: Data) -> float:

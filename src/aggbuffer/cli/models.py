@@ -101,11 +101,8 @@ def _attribute(module: ModuleType, name: str, location: str) -> Any:
 
 
 def _takes_graph(factory: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(factory).bind(None)
-    except (TypeError, ValueError):
-        return False
-    return True
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(parameter.kind in positional for parameter in inspect.signature(factory).parameters.values())
 
 
 def _user_code(run: Callable[[], Any], what: str) -> Any:

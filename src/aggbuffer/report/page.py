@@ -14,10 +14,10 @@ from aggbuffer.report.told import Told, number, share, size
 
 _GROUPS = {
     "overall": ("All test nodes", ""),
-    "head": ("Many neighbours", "head third by degree"),
-    "tail": ("Few neighbours", "tail third by degree"),
-    "homophilous": ("Neighbours mostly alike", "homophilous third"),
-    "heterophilous": ("Neighbours mostly different", "heterophilous third"),
+    "head": ("Many neighbours", "head third by degree, "),
+    "tail": ("Few neighbours", "tail third by degree, "),
+    "homophilous": ("Neighbours mostly alike", "homophilous third, "),
+    "heterophilous": ("Neighbours mostly different", "heterophilous third, "),
 }
 
 
