@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= 2
 
 # Tests and the demonstration work on small graphs, where threads only wait for each other.
@@ -31,14 +32,15 @@ test-all: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff format --check --exclude '*.md' .
 	@$(BIN)/mypy
 
 $(STAMP): pyproject.toml constraints.txt
 	@python=$$(PYTHON='$(PYTHON)' bash tools/find-python) && \
-	  echo "Setting up $(VENV) with $$($$python --version), once; torch is 200 MB to download" && \
+	  echo "Setting up $(VENV) with $$($$python --version); this happens once and takes a few minutes" && \
 	  $$python -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@echo "  1/2 PyTorch for CPUs (200 MB)" && $(PIP) torch
+	@echo "  2/2 aggbuffer and its tools" && $(PIP) --editable '.[dev]'
 	@touch $@
 
 clean:
