@@ -19,6 +19,7 @@ from torch_geometric.nn import SGConv
 from aggbuffer.buffer import AggregationBuffer
 from aggbuffer.fast.layers import FastForm, Pass, fast_form, sgc_propagation
 from aggbuffer.fast.runner import FastLayers, covers
+from aggbuffer.fast.sparse import by_columns
 from aggbuffer.fast.views import View
 from aggbuffer.graph import Graph
 from aggbuffer.model import BufferedGNN
@@ -80,7 +81,7 @@ class FastPasses(FastLayers):
             if total is None and h is self.graph.x:
                 total = self._projection(module, block, rows)
             else:
-                weight = module.weight[rows]
+                weight = by_columns(module.weight[rows])
                 total = h @ weight if total is None else torch.addmm(total, h, weight)
         assert total is not None
         if module.bias is not None:
