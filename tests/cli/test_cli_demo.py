@@ -30,9 +30,9 @@ class Demo(NamedTuple):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo") / "out"
-    started = time.monotonic()
+    started = time.process_time()  # not wall time, which is also what else the machine does
     result = runner.invoke(app, ["demo", "--out", str(folder)])
-    seconds = time.monotonic() - started
+    seconds = time.process_time() - started
     assert result.exit_code == 0, result.output
     return Demo(folder, result.stdout, result.stderr, json.loads((folder / RECORD).read_text()), seconds)
 

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import typer
@@ -24,14 +24,14 @@ class Session:
     Attributes:
         as_json: Whether standard output is for one JSON document alone.
         quiet: Whether to leave out what is merely nice to know.
-        interrupted: What to say after Ctrl-C; the command keeps it true as it goes on.
+        interrupted: Finds the words for Ctrl-C: what was kept, and how to go on.
         out: For results.
         err: For all else.
     """
 
     def __init__(self, as_json: bool, quiet: bool) -> None:
         self.as_json, self.quiet = as_json, quiet
-        self.interrupted = "Stopped; nothing was written."
+        self.interrupted: Callable[[], str] = lambda: "Stopped; nothing was written."
         self.out, self.err = Console(file=sys.stdout, highlight=False), Console(file=sys.stderr, highlight=False)
 
     def say(self, told: str) -> None:
@@ -75,7 +75,7 @@ def session(*, as_json: bool = False, quiet: bool = False, debug: bool = False) 
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            print(f"\n{current.interrupted}", file=sys.stderr)
+            print(f"\n{current.interrupted()}", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
         except AggBufferError as error:
             _fail(str(error), USAGE if isinstance(error, ConfigError) else FAILED, debug)

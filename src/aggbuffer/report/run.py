@@ -127,6 +127,7 @@ def fit_and_judge(
     progress: bool | None = None,
     checkpoint: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
+    saved: Callable[[], None] = lambda: None,
 ) -> Run:
     """Diagnose a trained GNN, fit and save its buffers, and evaluate it before and after on ``data.test_mask``.
 
@@ -140,6 +141,7 @@ def fit_and_judge(
         progress: As for :func:`aggbuffer.fit`.
         checkpoint: As for :func:`aggbuffer.fit`.
         say: Told, in a sentence, what is known so far.
+        saved: Called once the buffers are on disk.
     """
     testable = data.get("y") is not None and data.get("test_mask") is not None
     diagnosis = diagnose(gnn, data, task=config.task, seed=config.seed) if diagnosed else None
@@ -149,6 +151,7 @@ def fit_and_judge(
     model = attach(gnn, data, buffer_config)
     result = fit(model, data, config, progress=progress, checkpoint=checkpoint)
     save(model, file, extra={"seed": str(config.seed), "best_epoch": str(result.best_epoch)})
+    saved()
     say(
         f"Fitted {model.num_buffer_parameters:,} parameters in {result.seconds:.1f} s; "
         f"the state of epoch {result.best_epoch} of {result.epochs} was best on {result.monitor} and is kept."

@@ -90,7 +90,9 @@ def get_graph(
         if save is not None and save.suffix != ".npz":
             raise ConfigError(f"--save is {save}; expected a name that ends in .npz.")
         check_writable(save)
-        work.interrupted = "Stopped; files that had arrived whole are kept. Run the same command again to go on."
+        work.interrupted = lambda: (
+            "Stopped; files that had arrived whole are kept. Run the same command again to go on."
+        )
         graph = find(name)
         folder = get(graph.name, root, cache=cache, report=work.say)
         if save is not None:

@@ -29,7 +29,7 @@ def demo(
         from aggbuffer.demo import BASE, BUFFER, GRAPH, RECORD, REPORT, load_code, run_demo
 
         make_folder(out)
-        work.interrupted = f"Stopped; files that were finished are in {out}. Run the same command to start anew."
+        work.interrupted = lambda: f"Stopped; what was finished is in {out}. Run the same command to start anew."
         run, record = run_demo(out, progress=False if quiet else None, say=work.say)
         work.document(record)
         assert run.comparison is not None

@@ -92,7 +92,11 @@ def fit(
 
         check_writable(out, report, checkpoint, inputs=(graph, weights))
         data, gnn = read_inputs(graph, model, weights, split=split)
-        work.interrupted = _if_interrupted(out, checkpoint)
+        work.interrupted = lambda: _if_interrupted(out, checkpoint)
+
+        def saved() -> None:
+            work.interrupted = lambda: f"Stopped; {out} was written, but before and after were not compared."
+
         run = fit_and_judge(
             gnn,
             data,
@@ -103,6 +107,7 @@ def fit(
             progress=not quiet,
             checkpoint=checkpoint,
             say=work.say,
+            saved=saved,
         )
         record = run.to_dict(title=f"{type(gnn).__name__} on {graph.name}", load_code=_load_code(out, model))
         if report is not None:
@@ -122,9 +127,10 @@ def _show(work: Session, run: Run, report: Path | None) -> None:
 
 
 def _if_interrupted(out: Path, checkpoint: Path | None) -> str:
-    if checkpoint is None:
-        return f"Stopped; nothing was kept and {out} was not written. With --checkpoint PATH a run can go on."
-    return f"Stopped; {checkpoint} keeps what was learned. Run the same command again to go on from there."
+    if checkpoint is not None and checkpoint.exists():
+        return f"Stopped; {checkpoint} keeps what was learned. Run the same command again to go on from there."
+    hint = "" if checkpoint else " With --checkpoint PATH a run can go on."
+    return f"Stopped; nothing was kept and {out} was not written.{hint}"
 
 
 def _load_code(out: Path, model: str) -> str:
