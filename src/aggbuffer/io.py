@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from collections.abc import Mapping
@@ -19,17 +18,19 @@ from aggbuffer.attach import attach_known, check_carries_none
 from aggbuffer.config import BufferConfig, PathLike
 from aggbuffer.errors import AggBufferError, BufferFileError, ModelTypeError
 from aggbuffer.files import write_safetensors
+from aggbuffer.fingerprint import dtype_name, dtype_named, fingerprint, precision_of, probe_of, structure_of
 from aggbuffer.forward import Forward
 from aggbuffer.hops import K_HOP
 from aggbuffer.layers import LayerSpec, check_model
 from aggbuffer.model import BufferedGNN
 from aggbuffer.version import __version__
 
+__all__ = ["BufferHeader", "SavedLayer", "fingerprint", "load", "read_header", "save"]
+
 FORMAT = "aggbuffer"
 FORMAT_VERSION = 1
 
 _PROBE = "base.probe"
-_PROBED_ENTRIES = 64
 # What a layer says about itself; a change of any of these makes it another layer.
 _DECLARATIONS = ("in_channels", "out_channels", "heads", "concat", "K")
 
@@ -96,7 +97,7 @@ def save(model: BufferedGNN, path: PathLike, *, extra: Mapping[str, str] | None 
     model = getattr(model, "_orig_mod", model)
     if not isinstance(model, BufferedGNN):
         raise ModelTypeError(f"The model is a {type(model).__name__}; only a BufferedGNN can be saved.")
-    tensors = {**model.blocks.state_dict(), _PROBE: _probe(model.base)}
+    tensors = {**model.blocks.state_dict(), _PROBE: probe_of(model.base)}
     modules = dict(model.base.named_modules())
     metadata = {
         "format": FORMAT,
@@ -108,8 +109,8 @@ def save(model: BufferedGNN, path: PathLike, *, extra: Mapping[str, str] | None 
         "layers": json.dumps([_layer_to_json(spec, modules[spec.name]) for spec in model.layers]),
         "num_features": str(model.num_features),
         "fingerprint": fingerprint(model.base),
-        "structure": _structure(model.base),
-        "precision": _precision(model.base),
+        "structure": structure_of(model.base),
+        "precision": precision_of(model.base),
         "frozen": json.dumps(not any(parameter.requires_grad for parameter in model.base.parameters())),
         "extra": json.dumps({str(key): str(value) for key, value in (extra or {}).items()}),
     }
@@ -154,56 +155,17 @@ def read_header(path: PathLike) -> BufferHeader:
     return _read(path)[0]
 
 
-def fingerprint(gnn: nn.Module) -> str:
-    """SHA-256 over the names, shapes, types and bytes of a model's state.
-
-    Equal fingerprints mean equal weights, to the bit. A base in another floating-point type has another fingerprint;
-    to recognise it all the same, a buffer file also holds up to 64 entries of each of the base's tensors, evenly
-    spread. Where the types differ, :func:`load` compares those, to the precision of the coarser type.
-    """
-    digest = hashlib.sha256()
-    for name, value in _state(gnn):
-        digest.update(f"{name}:{list(value.shape)}:{value.dtype};".encode())
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _state(gnn: nn.Module) -> list[tuple[str, Tensor]]:
-    return sorted((name, value) for name, value in gnn.state_dict().items() if isinstance(value, Tensor))
-
-
-def _structure(gnn: nn.Module) -> str:
-    shapes = json.dumps([(name, list(value.shape)) for name, value in _state(gnn)])
-    return hashlib.sha256(shapes.encode()).hexdigest()
-
-
-def _probe(gnn: nn.Module) -> Tensor:
-    """A few entries of every tensor, in float64, which holds all of torch's real types exactly."""
-    parts = [torch.empty(0, dtype=torch.float64)]
-    for _, value in _state(gnn):
-        flat = value.detach().reshape(-1)
-        at = torch.linspace(0, max(flat.numel() - 1, 0), min(flat.numel(), _PROBED_ENTRIES)).long()
-        parts.append(flat[at.to(flat.device)].cpu().double())
-    return torch.cat(parts)
-
-
-def _precision(gnn: nn.Module) -> str:
-    """The coarsest floating-point type of a model."""
-    types = {value.dtype for _, value in _state(gnn) if value.is_floating_point()}
-    return _name(max(types, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float64))
-
-
 def _difference(gnn: nn.Module, header: BufferHeader, probe: Tensor) -> str:
     """In what way a base is not the one that the buffers were trained with; empty if it is."""
     if fingerprint(gnn) == header.fingerprint:
         return ""
-    if _structure(gnn) != header.structure:
+    if structure_of(gnn) != header.structure:
         return "its parameters have other names or shapes"
-    here = _precision(gnn)
+    here = precision_of(gnn)
     if here != header.precision:
-        info = max(torch.finfo(_dtype(here)), torch.finfo(_dtype(header.precision)), key=lambda i: i.eps)
+        info = max(torch.finfo(dtype_named(here)), torch.finfo(dtype_named(header.precision)), key=lambda i: i.eps)
         tiny = info.smallest_normal * info.eps
-        if torch.allclose(_probe(gnn), probe, rtol=info.eps, atol=tiny, equal_nan=True):
+        if torch.allclose(probe_of(gnn), probe, rtol=info.eps, atol=tiny, equal_nan=True):
             return ""
     return f"the weights differ (fingerprint {fingerprint(gnn)[:12]}, expected {header.fingerprint[:12]})"
 
@@ -216,13 +178,13 @@ def _declared(conv: nn.Module) -> dict[str, Any]:
 
 def _layer_to_json(spec: LayerSpec, conv: nn.Module) -> dict[str, Any]:
     values = {key: value for key, value in asdict(spec).items() if key != "device"}
-    values["dtype"] = _name(spec.dtype)
+    values["dtype"] = dtype_name(spec.dtype)
     return {**values, "class_name": type(conv).__name__, "declared": _declared(conv)}
 
 
 def _layer_from_json(values: dict[str, Any]) -> SavedLayer:
     class_name, declared = values.pop("class_name"), values.pop("declared")
-    values["dtype"] = _dtype(values["dtype"])
+    values["dtype"] = dtype_named(values["dtype"])
     return SavedLayer(LayerSpec(**values, device=torch.device("cpu")), class_name, declared)
 
 
@@ -303,14 +265,3 @@ def _header(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Buffe
         frozen=bool(json.loads(metadata["frozen"])),
         extra=json.loads(metadata["extra"]),
     )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _dtype(name: str) -> torch.dtype:
-    dtype = getattr(torch, name)
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{name!r} is no dtype")
-    return dtype
