@@ -138,7 +138,7 @@ def explain_failure(error: Exception, graph: Graph, expected_width: int | None =
     reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
     return ModelError(
         f"The model could not run on this graph ({reason}). "
-        "If it is not called as model(x, edge_index), pass attach(..., forward=lambda model, data: ...)."
+        "If it is not called as model(x, edge_index), pass forward=lambda model, data: <the logits>."
     )
 
 
