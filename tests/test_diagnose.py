@@ -34,9 +34,11 @@ from torch_geometric.nn import (
 
 import aggbuffer as ab
 from aggbuffer.diagnose import KEEP, LIKELY, POINTS_PER_FLIP, UNLIKELY
-from aggbuffer.discrepancy import LayerDiscrepancy, operator_norm, spectral_norm
+from aggbuffer.discrepancy import LayerDiscrepancy
 from aggbuffer.graph import Graph
 from aggbuffer.perturb import drop_edge
+from aggbuffer.spectral import operator_norm, spectral_norm
+from benchmarks import calibrate_diagnosis as calibration
 from conftest import CLASSES, FEATURES, Footprint, answer, as_csr, seeded, shake, small_graph
 
 SEED = 3
@@ -326,6 +328,29 @@ def test_the_verdict_tells_a_fragile_model_from_one_that_ignores_edges() -> None
     for text in (fragile.to_markdown(), str(fragile), fragile._repr_html_()):
         assert fragile.verdict in text
         assert "SAGEConv" in text
+
+
+def test_the_points_a_flip_is_worth_are_those_of_the_committed_calibration() -> None:
+    rows = calibration.rows()
+    assert [row.run for row in rows] == list(calibration.RUNS)
+    assert calibration.points_per_flip(rows) == POINTS_PER_FLIP
+
+
+def test_the_words_on_the_calibrations_error_are_those_of_the_committed_calibration() -> None:
+    data = small_graph(8, nodes=90, edges=200)
+    words = ab.diagnose(seeded(lambda: Hidden(GCNConv)), data, repeats=1).in_words()
+    rows = calibration.rows()
+    left_out = {share: np.mean(calibration.left_out_errors(rows, share)) for share in KEEP}
+    rounded = {share: round(error) for share, error in left_out.items()}
+    assert rounded == {1.0: 2, 0.75: 2, 0.5: 2, 0.25: 2, 0.0: 3}
+    assert "off by 2 points on average (3 with no edges)" in words
+    told = [(row, share, calibration.told(row, share)) for row in rows if not row.run.calibrates for share in KEEP]
+    assert f"elsewhere by up to {max(abs(points - row.gain[share]) for row, share, points in told):.0f}," in words
+    wrong = [row for row in rows if row.before[1.0] < 50]
+    assert {row.run.graph for row in wrong} == {"Chameleon"}
+    assert all(calibration.told(row, 0.5) > row.gain[0.5] + 5 for row in wrong)
+    calibrating = [row for row in rows if row.run.calibrates]
+    assert all(calibration.told(row, 0.5) > LIKELY and row.gain[0.5] > 0.9 for row in calibrating)
 
 
 def test_a_buffered_model_is_measured_with_its_buffers(graph: Data) -> None:

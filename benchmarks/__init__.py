@@ -1,0 +1,1 @@
+"""Measurements of the library itself; the paper's are in ``paper/``."""
