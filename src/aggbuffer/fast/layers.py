@@ -7,13 +7,13 @@ a layer's settings make of it that is not covered here, :func:`fast_form` answer
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv, SGConv
 
-from aggbuffer.fast.views import View
+from aggbuffer.fast.views import Norm, View
 
 Linear = Callable[[Tensor, Tensor], Tensor]
 FastForm = Callable[["Pass", Tensor], Tensor]
@@ -33,13 +33,18 @@ class Pass:
     ) -> None:
         self.view, self.linear, self.constant = view, linear, constant
 
-    def mapped_aggregation(self, x: Tensor, weight: Tensor, norm: Any, *, loops: bool) -> Tensor:
-        """``Â x Wᵀ`` in the cheaper order."""
+    def mapped_aggregation(
+        self, x: Tensor, linear: nn.Module, bias: Tensor | None, norm: Norm, *, loops: bool
+    ) -> Tensor:
+        """``Â x Wᵀ + b`` in the cheaper order."""
+        weight = cast(Tensor, linear.weight)
 
         def compute() -> Tensor:
             if weight.size(0) <= weight.size(1):
-                return self.view.propagate(self.mapped(x, weight), norm, loops=loops)
-            return self.linear(self.view.propagate(x, norm, loops=loops), weight)
+                out = self.view.propagate(self.mapped(x, weight), norm, loops=loops)
+            else:
+                out = self.linear(self.view.propagate(x, norm, loops=loops), weight)
+            return out if bias is None else out + bias
 
         if self.constant is not None and self.view.is_whole:
             return self.constant(f"{norm} aggregation", compute)
@@ -66,15 +71,11 @@ def fast_form(conv: nn.Module) -> FastForm | None:
 
 
 def _gcn(conv: GCNConv, p: Pass, x: Tensor) -> Tensor:
-    return _biased(p.mapped_aggregation(x, conv.lin.weight, "sym", loops=True), conv.bias)
-
-
-def _biased(x: Tensor, bias: Tensor | None) -> Tensor:
-    return x if bias is None else x + bias
+    return p.mapped_aggregation(x, conv.lin, conv.bias, "sym", loops=True)
 
 
 def _sage(conv: SAGEConv, p: Pass, x: Tensor) -> Tensor:
-    out = _biased(p.mapped_aggregation(x, conv.lin_l.weight, "mean", loops=False), conv.lin_l.bias)
+    out = p.mapped_aggregation(x, conv.lin_l, conv.lin_l.bias, "mean", loops=False)
     if not conv.root_weight:
         return out
     if p.constant is None:
