@@ -18,6 +18,7 @@ from torch_geometric.nn import SGConv
 
 from aggbuffer.buffer import AggregationBuffer
 from aggbuffer.fast.layers import FastForm, Pass, fast_form, sgc_propagation
+from aggbuffer.fast.memory import kept_between_steps
 from aggbuffer.fast.runner import FastLayers, covers
 from aggbuffer.fast.sparse import by_columns
 from aggbuffer.fast.views import View
@@ -55,7 +56,8 @@ class FastPasses(FastLayers):
         """The context in which all passes are made."""
         modules = dict(self.model.base.named_modules())
         forms = {modules[spec.name]: self._form(modules[spec.name], i) for i, spec in enumerate(self.model.layers)}
-        with self.installed({conv: form for conv, form in forms.items() if form is not None}):
+        fast = {conv: form for conv, form in forms.items() if form is not None}
+        with self.installed(fast), kept_between_steps():
             self.model._accelerator = self
             try:
                 yield

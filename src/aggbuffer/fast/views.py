@@ -104,7 +104,8 @@ class View:
             return pointer, column, row
         before = torch.zeros(kept.numel() + 1, dtype=torch.int32)
         torch.cumsum(kept, 0, dtype=torch.int32, out=before[1:])
-        return before[pointer], column[kept], row[kept]
+        at = kept.nonzero().squeeze(-1)
+        return before[pointer], column[at], row[at]
 
     def _values(self, norm: Norm, loops: bool, row: Tensor, column: Tensor, transposed: bool) -> Tensor | None:
         if norm == "sum":

@@ -1,0 +1,41 @@
+"""Keep freed memory for the next step instead of giving it back to the system page by page."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # from glibc's malloc.h
+_USUAL_TRIM, _USUAL_MMAPS = 128 * 1024, 65536
+_NEVER = 2**31 - 1
+
+
+@contextmanager
+def kept_between_steps() -> Iterator[None]:
+    """Inside, glibc keeps what is freed; afterwards it gives back what it can and goes on as usual.
+
+    Every step allocates and frees the same temporaries. By default each of more than a few megabytes is mapped anew and
+    its pages are cleared one by one, which costs as much as the work done in them: PubMed's step takes half the time
+    this way. Elsewhere than on glibc, nothing happens.
+    """
+    mallopt, trim = _glibc()
+    if mallopt is None or trim is None:
+        yield
+        return
+    mallopt(_MMAP_MAX, 0)
+    mallopt(_TRIM_THRESHOLD, _NEVER)
+    try:
+        yield
+    finally:
+        mallopt(_MMAP_MAX, _USUAL_MMAPS)
+        mallopt(_TRIM_THRESHOLD, _USUAL_TRIM)
+        trim(0)
+
+
+def _glibc() -> tuple[Callable[[int, int], int] | None, Callable[[int], int] | None]:
+    try:
+        library = ctypes.CDLL("libc.so.6")
+        return library.mallopt, library.malloc_trim
+    except (OSError, AttributeError):
+        return None, None
