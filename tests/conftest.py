@@ -129,3 +129,12 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs the shared folder; {folder} is missing (set AGGBUFFER_SHARED)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def shared_data(shared: Path) -> Path:
+    """The benchmark files in it."""
+    folder = shared / "data"
+    if not folder.is_dir():
+        pytest.skip(f"there are no benchmark files at {folder}")
+    return folder
