@@ -45,10 +45,10 @@ _ADVICE: dict[Verdict, str] = {
     "may pay": "It costs seconds to try; judge it on validation nodes.",
     "unlikely to pay": "The model hardly listens to its edges; do not bother.",
 }
+# How the estimate did on graphs left out of its calibration; see benchmarks/calibrate_diagnosis.py.
 _BASIS = (
-    "This is a guess from flips alone, calibrated on GCNs (one class a node) on Cora, CiteSeer and the demonstration "
-    "graph: on a graph left out it was off by 2 points on average (3 with no edges), elsewhere by up to 18, and it "
-    "promises far too much where the model is mostly wrong, which cannot be seen without labels."
+    "That is a guess from changed predictions alone: on a graph left out it was off by 2 points on average (3 with no "
+    "edges), elsewhere by up to 18, and it promises too much where the model is mostly wrong."
 )
 
 

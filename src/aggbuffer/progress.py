@@ -52,8 +52,7 @@ def describe(record: EpochRecord, monitor: str) -> str:
 
 def _bar() -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=12),
+        BarColumn(bar_width=8),
         MofNCompleteColumn(),
         TextColumn("{task.fields[told]}"),
         TimeElapsedColumn(),
