@@ -150,5 +150,5 @@ def test_what_is_no_evaluation_or_no_level_is_refused() -> None:
     for level in (0, 1, 95, math.nan):
         with refused(r"level must be in \(0, 1\)", ConfigError):
             compare(found, found, level=level)
-    with refused("resamples must be at least 1", ConfigError):
+    with refused("resamples must be a whole number of at least 1", ConfigError):
         compare(found, found, resamples=0)

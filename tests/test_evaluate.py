@@ -328,7 +328,7 @@ def _with(**changes: Any) -> Data:
         (_with(), {"keep": [math.nan]}, ConfigError, r"in \[0, 1\] \(got nan\)"),
         (_with(), {"keep": 0.5}, ConfigError, "keep must be a list of shares"),
         (_with(), {"keep": "all"}, ConfigError, "keep must be a list of shares"),
-        (_with(), {"repeats": 0}, ConfigError, "repeats must be at least 1"),
+        (_with(), {"repeats": 0}, ConfigError, "repeats must be a whole number of at least 1"),
         (_with(), {"mask": "holdout"}, GraphError, "no 'holdout'"),
         (_with(), {"mask": torch.tensor([NODES])}, GraphError, "expected 0 to 89"),
         (_with(test_mask=torch.zeros(NODES, dtype=torch.bool)), {}, GraphError, "test_mask is empty"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
-from torch_geometric.nn import GAT, GCN, GIN, GCNConv, GraphSAGE, SAGEConv, Sequential, SGConv
+from torch_geometric.nn import GAT, GCN, GIN, GCNConv, GraphConv, GraphSAGE, SAGEConv, Sequential, SGConv
 
 import aggbuffer as ab
 from aggbuffer.fast.passes import FastPasses, can_run
@@ -213,3 +215,83 @@ def test_features_are_multiplied_as_what_they_are() -> None:
         torch.testing.assert_close(features @ weight, x @ weight)
         (gradient,) = torch.autograd.grad((features @ weight).sin().sum(), weight)
         torch.testing.assert_close(gradient, torch.autograd.grad((x @ weight).sin().sum(), weight)[0])
+
+
+class Adapter(nn.Module):
+    """A low-rank adapter around a layer's linear map."""
+
+    def __init__(self, linear: nn.Module) -> None:
+        super().__init__()
+        self.linear, self.weight, self.bias = linear, linear.weight, None
+        self.extra = nn.Linear(F_IN, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) + self.extra(x)
+
+
+def wrapped_linear(gnn: nn.Module) -> None:
+    gnn.convs[0].lin = Adapter(gnn.convs[0].lin)
+
+
+def hooked_linear(gnn: nn.Module) -> None:
+    gnn.convs[0].lin.register_forward_hook(lambda module, args, output: output * 2)
+
+
+def hooked_in_place(gnn: nn.Module) -> None:
+    gnn.convs[0].register_forward_hook(lambda module, args, output: output.mul_(1.5))
+
+
+def hooked_propagation(gnn: nn.Module) -> None:
+    gnn.convs[0].register_propagate_forward_hook(lambda module, inputs, output: output * 2)
+
+
+def own_message(gnn: nn.Module) -> None:
+    message = gnn.convs[0].message
+    gnn.convs[0].message = lambda x_j, edge_weight: 2 * message(x_j, edge_weight)
+
+
+@pytest.mark.parametrize("change", [wrapped_linear, hooked_linear, hooked_in_place, hooked_propagation, own_message])
+def test_what_users_put_around_a_layer_counts(change: Callable[[nn.Module], None]) -> None:
+    """None of it may be passed by, whether the conditions on fast layers or the check before training see it."""
+    data = graph()
+    gnn = GCN(F_IN, 8, 2, CLASSES).eval()
+    change(gnn)
+    ends = []
+    for accelerate in (False, True):
+        model = ab.attach(gnn, data)
+        ab.fit(model, data, max_epochs=6, accelerate=accelerate)
+        ends.append([p.detach().clone() for p in model.buffer_parameters()])
+        ab.detach(model)
+    for expected, found in zip(*ends, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("layer", [GCNConv, SAGEConv, SGConv, GraphConv])
+def test_a_reversed_flow_divides_by_its_own_degree(layer: Callable[..., nn.Module]) -> None:
+    data = graph(1, directed=True)
+    conv = layer(F_IN, CLASSES, flow="target_to_source")
+    gnn = Sequential("x, edge_index", [(conv, "x, edge_index -> x")]).double().eval()
+    data.x = data.x.double()
+    model = moved(ab.attach(gnn, data))
+    checked = Graph.of(data)
+    mask = keep_mask(checked, 0.4, torch.Generator().manual_seed(0))
+    plain = step(PlainPasses(model, checked), model, mask, dropout=0.0)
+    fast = step(FastPasses(model, checked), model, mask, dropout=0.0)
+    for expected, found in zip(plain, fast, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_callbacks_see_the_model_as_it_is() -> None:
+    """A callback may evaluate, copy or save the model."""
+    data = graph()
+    model = ab.attach(GCN(F_IN, 8, 2, CLASSES).eval(), data)
+    seen = []
+
+    def look(record: object) -> None:
+        copied = copy.deepcopy(model)
+        assert torch.equal(copied(data.x, data.edge_index), model(data.x, data.edge_index))
+        seen.append(ab.diagnose(model, data, repeats=1))
+        torch.save(model, io.BytesIO())
+
+    ab.fit(model, data, max_epochs=2, callbacks=[look])
+    assert len(seen) == 2

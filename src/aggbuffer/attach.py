@@ -8,12 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from aggbuffer.config import BufferConfig
-from aggbuffer.errors import GraphError, ModelError, ModelTypeError
+from aggbuffer.errors import ConfigError, GraphError, ModelError, ModelTypeError
 from aggbuffer.forward import Forward, checked_logits, default_forward
-from aggbuffer.graph import Graph
+from aggbuffer.graph import Graph, coo, is_sparse_adjacency
 from aggbuffer.hooks import LayerHooks
 from aggbuffer.layers import LayerSpec, discover, forked_randomness
 from aggbuffer.model import BufferedGNN
+
+# Modules for which torch picks another kernel once their weights need no gradient.
+_CHOOSE_BY_GRADIENT = (nn.RNNBase, nn.MultiheadAttention)
 
 
 def attach(
@@ -40,6 +43,8 @@ def attach(
         >>> result = aggbuffer.fit(model, data)
     """
     config = BufferConfig() if config is None else config
+    if not isinstance(config, BufferConfig):
+        raise ConfigError(f"config is a {type(config).__name__}; expected a BufferConfig.")
     check_carries_none(gnn)
     graph = Graph.of(data)
     call = default_forward if forward is None else forward
@@ -96,7 +101,8 @@ def _freeze(model: BufferedGNN, graph: Graph, before: Tensor) -> None:
     and so a jumping-knowledge LSTM), with answers that differ in the last bit. Such a base keeps its
     ``requires_grad``: nothing trains it all the same, as ``fit`` asks for the gradients of the buffers only.
     """
-    model.base.requires_grad_(False)
+    if not any(isinstance(module, _CHOOSE_BY_GRADIENT) for module in model.base.modules()):
+        model.base.requires_grad_(False)
     with torch.no_grad(), forked_randomness(graph.x.device):
         torch.rand(1, device=graph.x.device)  # so that a dropout that is always on draws another mask than before
         if torch.equal(model.run(graph.data), before):
@@ -127,6 +133,7 @@ def _owner_of(module: nn.Module) -> BufferedGNN | None:
 
 
 def _check_weights(graph: Graph) -> None:
-    weight = graph.data.get("edge_weight")
+    edges = graph.data.get("edge_index", graph.data.get("adj_t"))
+    weight = coo(edges)[2] if is_sparse_adjacency(edges) else graph.data.get("edge_weight")
     if weight is not None and bool((weight < 0).any()):
         raise GraphError("weighted_degree=True needs edge weights of at least 0; found negative ones.")

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from aggbuffer.config import check_integer
 from aggbuffer.errors import ConfigError
 from aggbuffer.evaluate import Evaluation, plain, removal_name
 from aggbuffer.scores import Interval, Score, paired_bootstrap
@@ -105,8 +106,8 @@ def compare(
         level: Coverage of the intervals.
         seed: Of the resampling.
     """
-    if resamples < 1:
-        raise ConfigError(f"resamples must be at least 1 (got {resamples}).")
+    check_integer("resamples", resamples, 1)
+    check_integer("seed", seed, 0)
     if not 0 < level < 1:
         raise ConfigError(f"level must be in (0, 1) (got {level}).")
     _check_comparable(before, after)

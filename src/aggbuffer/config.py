@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 from aggbuffer.errors import ConfigError
 
@@ -63,8 +64,8 @@ class BufferConfig(_Config):
     weighted_degree: bool = False
 
     def __post_init__(self) -> None:
-        _choice("site", self.site, get_args(Site))
-        _choice("block", self.block, get_args(Block))
+        check_choice("site", self.site, get_args(Site))
+        check_choice("block", self.block, get_args(Block))
         _flag("bias", self.bias)
         _flag("weighted_degree", self.weighted_degree)
 
@@ -105,24 +106,29 @@ class FitConfig(_Config):
     accelerate: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("drop_edge", "strength", "dropout", "lr", "patience", "max_epochs", "seed"):
+            value = getattr(self, name)
+            if isinstance(value, numbers.Number) and hasattr(value, "item"):  # a numpy scalar, which JSON does not know
+                object.__setattr__(self, name, cast(Any, value).item())
         _number("drop_edge", self.drop_edge, 0, 1)
         _number("strength", self.strength, 0, math.inf)
         _number("dropout", self.dropout, 0, 1, open_right=True)
         _number("lr", self.lr, 0, math.inf, open_left=True)
-        _integer("patience", self.patience, 1)
-        _integer("max_epochs", self.max_epochs, 0)
-        _integer("seed", self.seed, 0)
+        check_integer("patience", self.patience, 1)
+        check_integer("max_epochs", self.max_epochs, 0)
+        check_integer("seed", self.seed, 0)
         if self.seed >= 2**63:
             raise ConfigError(f"seed must be below 2**63 (got {self.seed}).")
-        _choice("monitor", self.monitor, get_args(Monitor))
-        _choice("loss", self.loss, get_args(Loss))
-        _choice("task", self.task, get_args(TaskName))
-        _choice("directions", self.directions, get_args(Directions))
+        check_choice("monitor", self.monitor, get_args(Monitor))
+        check_choice("loss", self.loss, get_args(Loss))
+        check_choice("task", self.task, get_args(TaskName))
+        check_choice("directions", self.directions, get_args(Directions))
         _flag("detach_target", self.detach_target)
         _flag("accelerate", self.accelerate)
 
 
-def _choice(name: str, value: object, allowed: Iterable[str]) -> None:
+def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
+    """Refuse what is not among ``allowed``."""
     if value not in (options := list(allowed)):
         raise ConfigError(f"{name} must be one of {', '.join(map(repr, options))} (got {value!r}).")
 
@@ -136,16 +142,18 @@ def _number(
     name: str, value: object, low: float, high: float, *, open_left: bool = False, open_right: bool = False
 ) -> None:
     interval = f"{'(' if open_left else '['}{low}, {high}{')' if open_right or high == math.inf else ']'}"
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
         raise ConfigError(f"{name} must be a number in {interval} (got {value!r}).")
+    value = float(value)
     too_low = value <= low if open_left else value < low
     too_high = value >= high if open_right or high == math.inf else value > high
     if too_low or too_high:
         raise ConfigError(f"{name} must be in {interval} (got {value!r}).")
 
 
-def _integer(name: str, value: object, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+def check_integer(name: str, value: object, low: int) -> None:
+    """Refuse what is no whole number of at least ``low``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < low:
         raise ConfigError(f"{name} must be a whole number of at least {low} (got {value!r}).")
 
 

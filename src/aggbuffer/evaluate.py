@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
-from aggbuffer.config import TaskName
+from aggbuffer.config import TaskName, check_choice, check_integer
 from aggbuffer.errors import AggBufferError, ConfigError, GraphError, ModelTypeError
 from aggbuffer.forward import Forward, checked_logits, default_forward
 from aggbuffer.graph import Graph
@@ -131,8 +131,9 @@ def evaluate(
         >>> print(aggbuffer.evaluate(model, data).to_markdown())
     """
     shares = _checked_shares(keep)
-    if repeats < 1:
-        raise ConfigError(f"repeats must be at least 1 (got {repeats}).")
+    check_integer("repeats", repeats, 1)
+    check_integer("seed", seed, 0)
+    check_choice("task", task, get_args(TaskName))
     graph = Graph.of(data)
     nodes = select(graph.data, mask, graph.num_nodes)
     if nodes is None:

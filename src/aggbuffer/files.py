@@ -13,13 +13,24 @@ from torch import Tensor
 from aggbuffer.errors import BufferFileError
 
 
+def checked_path(path: object) -> Path:
+    """``path`` as a path.
+
+    Raises:
+        BufferFileError: If it is none.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise BufferFileError(f"The path is a {type(path).__name__}; expected a string or a pathlib.Path.")
+    return Path(path)
+
+
 def write_bytes(content: bytes, path: str | Path) -> None:
     """Write a file in one step: whoever reads it sees the old content or the new, never a part.
 
     Raises:
         BufferFileError: If the folder does not exist or cannot be written to.
     """
-    path = Path(path)
+    path = checked_path(path)
     temporary = None
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:

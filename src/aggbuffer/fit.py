@@ -12,6 +12,8 @@ from torch import Tensor
 from aggbuffer import losses
 from aggbuffer.config import FitConfig
 from aggbuffer.errors import ConfigError, ModelError, ModelTypeError
+from aggbuffer.fast.memory import kept_between_steps
+from aggbuffer.files import checked_path
 from aggbuffer.graph import Graph
 from aggbuffer.layers import evaluation_mode
 from aggbuffer.model import BufferedGNN
@@ -33,7 +35,7 @@ def fit(
     checkpoint: str | Path | None = None,
     checkpoint_every: float = 10.0,
     callbacks: Iterable[Callback] = (),
-    loss: losses.LossFunction | None = None,
+    loss: losses.LossFunction | str | None = None,
     perturb: Perturbation | None = None,
     **overrides: Any,
 ) -> FitResult:
@@ -53,7 +55,7 @@ def fit(
         checkpoint: A file to go on from after an interruption, and to write such points to.
         checkpoint_every: Seconds between two of them.
         callbacks: Called with every :class:`EpochRecord`; one that returns True ends the run.
-        loss: Instead of the one that ``config`` names.
+        loss: A name that ``config`` knows, or a function of your own.
         perturb: ``perturb(graph, generator) -> Data`` instead of DropEdge.
 
     Raises:
@@ -69,9 +71,34 @@ def fit(
     config = FitConfig() if config is None else config
     if not isinstance(config, FitConfig):
         raise ConfigError(f"config is a {type(config).__name__}; expected a FitConfig, or its settings as keywords.")
+    if isinstance(loss, str):  # the setting of that name
+        overrides, loss = {**overrides, "loss": loss}, None
     config = config.override(**overrides)
-    path = None if checkpoint is None else Path(checkpoint)
-    with evaluation_mode(model.base), torch.enable_grad():  # whatever the caller has set
+    callbacks = _checked_functions(callbacks, loss, perturb)
+    path = checked_path(checkpoint) if checkpoint is not None else None
+    device = model.buffer_parameters()[0].device.type
+    with (
+        evaluation_mode(model.base),
+        # Whatever the caller has set: training needs gradients, in the model's own precision.
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast(device, enabled=False),
+        kept_between_steps(),
+    ):
         training = Training(model, Graph.of(data), config, train_mask, val_mask, loss, perturb)
-        with training.passes.ready(), show_progress(progress, config, training.monitor.name) as report:
+        with show_progress(progress, config, training.monitor.name) as report:
             return training.run(path, checkpoint_every, [report, *callbacks])
+
+
+def _checked_functions(callbacks: Iterable[Callback], loss: object, perturb: object) -> list[Callback]:
+    for name, function in (("loss", loss), ("perturb", perturb)):
+        if function is not None and not callable(function):
+            raise ConfigError(f"{name} is a {type(function).__name__}; expected a function.")
+    try:
+        found = list(callbacks)
+    except TypeError:
+        raise ConfigError(f"callbacks is a {type(callbacks).__name__}; expected a list of functions.") from None
+    for function in found:
+        if not callable(function):
+            raise ConfigError(f"callbacks holds a {type(function).__name__}; expected functions.")
+    return found

@@ -19,16 +19,27 @@ def default_forward(model: nn.Module, data: Data) -> Tensor:
     edges = data.get("edge_index")
     if edges is None:
         edges = data.adj_t
-    names = _argument_names(getattr(model, "base", model))
-    extra = {key: data[key] for key in ("edge_weight", "edge_attr") if key in names and data.get(key) is not None}
-    return model(data.x, edges, **extra)  # type: ignore[no-any-return]
+    extra = {key: data[key] for key in ("edge_weight", "edge_attr") if data.get(key) is not None}
+    names, takes_anything = _arguments(model)
+    if takes_anything and not set(extra) <= names:
+        raise ModelError(
+            f"The graph has {' and '.join(extra)}, and the model's signature (**kwargs) does not tell whether it takes "
+            "them; pass forward=lambda model, data: model(...)."
+        )
+    return model(data.x, edges, **{key: value for key, value in extra.items() if key in names})  # type: ignore[no-any-return]
 
 
-def _argument_names(gnn: nn.Module) -> set[str]:
+def _arguments(model: nn.Module) -> tuple[set[str], bool]:
+    """Names of a model's arguments, and whether it takes others besides."""
+    from aggbuffer.model import BufferedGNN  # which needs this module
+
+    model = getattr(model, "_orig_mod", model)  # a compiled model keeps the original here
+    gnn = model.base if isinstance(model, BufferedGNN) else model
     declared: Any = getattr(gnn, "signature", None)  # torch_geometric.nn.Sequential keeps its own
     if hasattr(declared, "param_dict"):
-        return set(declared.param_dict)
-    return set(inspect.signature(gnn.forward).parameters)
+        return set(declared.param_dict), False
+    parameters = inspect.signature(gnn.forward).parameters
+    return set(parameters), any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
 def checked_logits(logits: object, num_nodes: int) -> Tensor:

@@ -180,6 +180,9 @@ def _features_and_edges(data: Data) -> tuple[Tensor, Tensor]:
     x, edges, adjacency = data.get("x"), data.get("edge_index"), data.get("adj_t")
     if not isinstance(x, Tensor):
         raise GraphError("The graph has no node features; set data.x to a float tensor of shape [nodes, features].")
+    for name, value in (("edge_index", edges), ("adj_t", adjacency)):
+        if value is not None and not isinstance(value, Tensor) and not _is_torch_sparse(value):
+            raise GraphError(f"data.{name} is a {type(value).__name__}; expected a tensor. Call torch.as_tensor on it.")
     if edges is not None and adjacency is not None:
         raise GraphError("The graph has both edge_index and adj_t; keep the one that the model is called with.")
     if edges is None and adjacency is None:
@@ -238,10 +241,16 @@ def _check_edges(edges: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
 
 
 def _check_edge_attributes(data: Data, num_edges: int) -> None:
+    adjacency = data.get("adj_t", data.get("edge_index"))
+    values = coo(adjacency)[2] if is_sparse_adjacency(adjacency) else None
+    if values is not None and values.is_floating_point() and not bool(torch.isfinite(values).all()):
+        raise GraphError("The adjacency holds NaN or infinite values; replace them or drop those edges.")
     for key in ("edge_weight", "edge_attr"):
         value = data.get(key)
         if value is None:
             continue
+        if not isinstance(value, Tensor) or value.dim() == 0:
+            raise GraphError(f"data.{key} is a {type(value).__name__}; expected a tensor with one row per edge.")
         if value.size(0) != num_edges:
             raise GraphError(f"data.{key} has {value.size(0)} rows, but the graph has {num_edges} edges.")
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):

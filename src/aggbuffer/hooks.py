@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from aggbuffer import hops
 from aggbuffer.errors import ModelError
 from aggbuffer.graph import coo, in_degree, is_sparse_adjacency
-from aggbuffer.layers import LayerSpec
+from aggbuffer.layers import LayerSpec, edge_position
 from aggbuffer.perturb import dropout
 
 if TYPE_CHECKING:
@@ -69,9 +69,11 @@ class LayerHooks:
     def __init__(self, owner: BufferedGNN, index: int, spec: LayerSpec, conv: nn.Module) -> None:
         self.owner, self.index, self.spec = owner, index, spec
         self.flow = str(getattr(conv, "flow", "source_to_target"))
-        names = list(inspect.signature(conv.forward).parameters)
-        self.weight_position = names.index("edge_weight") if "edge_weight" in names else None
-        self.names = names
+        self.names = list(inspect.signature(conv.forward).parameters)
+        self.weight_position = self.names.index("edge_weight") if "edge_weight" in self.names else None
+        position = edge_position(conv)
+        assert position is not None  # discovery has refused layers without
+        self.edge_position = position
         self.before_mlp: tuple[ForwardPass, Tensor] | None = None
         self.handles = [
             conv.register_forward_pre_hook(self.enter, with_kwargs=True),
@@ -97,7 +99,7 @@ class LayerHooks:
                 f"The layer {self.spec.name!r} received {x.size(-1)} features per node; expected {self.spec.in_width}. "
                 "Pass a graph with the features that the model was trained on."
             )
-        state.hidden.append(x)
+        state.hidden.append(x.clone() if self.spec.overwritten else x)
         if self.spec.kind == "mlp":
             self.before_mlp = state, self._inverse_degree(state, args, kwargs)
         ratio, generator = self.owner._dropout
@@ -136,7 +138,8 @@ class LayerHooks:
         return aggregated + cast(Tensor, block(state.hidden, inverse))
 
     def _edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        return cast(Tensor, args[1] if len(args) > 1 else kwargs[self.names[1]])
+        at = self.edge_position
+        return cast(Tensor, args[at] if len(args) > at else kwargs[self.names[at]])
 
     def _weight(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         at = self.weight_position
@@ -147,7 +150,8 @@ class LayerHooks:
     def _inverse_degree(self, state: ForwardPass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         edges, weight = self._edges(args, kwargs), self._weight(args, kwargs)
         accelerator = self.owner._accelerator
-        known = None if accelerator is None else accelerator.inverse_degree(edges)
+        usual = self.flow == "source_to_target"
+        known = accelerator.inverse_degree(edges) if accelerator is not None and usual else None
         return state.inverse_degree(edges, weight, self.flow, state.hidden[-1]) if known is None else known
 
     def _hop_correction(

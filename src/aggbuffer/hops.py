@@ -87,6 +87,13 @@ class Recurrence:
         return out + self.back[k] * past[-2] if self.back[k] != 0 else out
 
 
+def covers(conv: torch.nn.Module) -> bool:
+    """Whether a layer runs as one of the K-hop layers that are known here, and not in a subclass's own way."""
+    if getattr(conv, "propagates_bias", False):
+        return True
+    return any(isinstance(conv, known) and type(conv).forward is known.forward for known in K_HOP)
+
+
 def count(conv: torch.nn.Module) -> int:
     """How often a K-hop layer propagates in one call."""
     return len(cast(Any, conv).lins) - 1 if isinstance(conv, ChebConv) else int(cast(Any, conv).K)

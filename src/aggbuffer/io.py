@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from aggbuffer.attach import attach_known, check_carries_none
 from aggbuffer.config import BufferConfig, PathLike
 from aggbuffer.errors import AggBufferError, BufferFileError, ModelTypeError
-from aggbuffer.files import write_safetensors
+from aggbuffer.files import checked_path, write_safetensors
 from aggbuffer.fingerprint import dtype_name, dtype_named, fingerprint, precision_of, probe_of, structure_of
 from aggbuffer.forward import Forward
 from aggbuffer.hops import K_HOP
@@ -217,7 +216,7 @@ def _matching_spec(layer: SavedLayer, gnn: nn.Module, path: PathLike) -> LayerSp
 
 
 def _read(path: PathLike) -> tuple[BufferHeader, dict[str, Tensor]]:
-    if not Path(path).is_file():
+    if not checked_path(path).is_file():
         raise BufferFileError(f"There is no file {path}; expected one that aggbuffer.save wrote.")
     try:
         with safe_open(path, framework="pt") as file:

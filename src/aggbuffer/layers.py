@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ class LayerSpec:
         hops: How many aggregations one call makes.
         mlp: Name of the inner MLP for the kind ``"mlp"``.
         dtype: Of its output.
+        device: Likewise.
+        overwritten: Whether the model changes the representation in place afterwards, as ``x += conv(x)`` does.
     """
 
     name: str
@@ -45,6 +48,7 @@ class LayerSpec:
     mlp: str
     dtype: torch.dtype
     device: torch.device
+    overwritten: bool = False
 
 
 @dataclass
@@ -54,6 +58,7 @@ class _Call:
     x: object = None
     output: object = None
     propagations: int = 0
+    version: int = 0  # of x when the layer received it
 
 
 def discover(
@@ -70,7 +75,10 @@ def discover(
         ModelError: For whatever cannot carry a buffer, before anything was touched.
     """
     check_model(gnn)
+    untouched = _version(graph.x)
     calls, logits = _record(gnn, graph, run)
+    if _version(graph.x) != untouched:
+        raise ModelError("The model changes data.x in place, so that no two passes see the same graph; copy it first.")
     if not calls:
         raise ModelError(
             f"No message-passing layer ran in {type(gnn).__name__}; a buffer is added to layers derived from "
@@ -151,6 +159,7 @@ def _record(gnn: nn.Module, graph: Graph, run: Callable[[], Tensor]) -> tuple[li
     def entering(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             call = _Call(name, module, args[0] if args else kwargs.get("x"))
+            call.version = _version(call.x)
             if not open_calls:
                 calls.append(call)
             open_calls.append(call)
@@ -175,16 +184,19 @@ def _record(gnn: nn.Module, graph: Graph, run: Callable[[], Tensor]) -> tuple[li
     except (ModelError, KeyboardInterrupt):
         raise
     except Exception as error:
-        raise explain_failure(error, graph, _first_width(gnn, calls)) from error
+        raise explain_failure(error, graph, _first_width(gnn, calls, graph.x)) from error
     finally:
         for handle in handles:
             handle.remove()
     return calls, logits
 
 
-def _first_width(gnn: nn.Module, calls: list[_Call]) -> int | None:
-    """Width that the model's first layer was built for, if it can be told and that layer is where the run ended."""
+def _first_width(gnn: nn.Module, calls: list[_Call], x: Tensor) -> int | None:
+    """Width that the layer which receives the features was built for, if the run ended there."""
     if len(calls) > 1:
+        return None
+    received = calls[0].x if calls else x
+    if not isinstance(received, Tensor) or received.shape != x.shape:  # something before it has changed the width
         return None
     first = calls[0].module if calls else next((m for m in gnn.modules() if hasattr(m, "in_features")), None)
     declared = getattr(first, "in_channels", getattr(first, "in_features", None))
@@ -200,6 +212,8 @@ def _describe(call: _Call, num_nodes: int, config: BufferConfig) -> LayerSpec:
         raise ModelError(f"{name} is called with a pair of feature matrices (bipartite); call it with one tensor.")
     if not isinstance(x, Tensor):
         raise ModelError(f"{name} is not called with node features first; found {type(x).__name__}, expected a tensor.")
+    if edge_position(conv) is None:
+        raise ModelError(f"{name} takes no argument named edge_index; a buffer needs to see the edges of its layer.")
     if x.dim() != 2 or x.size(0) != num_nodes:
         raise ModelError(
             f"{name} receives features of shape {list(x.shape)}; expected [{num_nodes}, width], one row per node of "
@@ -215,16 +229,33 @@ def _describe(call: _Call, num_nodes: int, config: BufferConfig) -> LayerSpec:
         out_width = int(cast(Any, conv).out_channels) if isinstance(conv, GENConv) else int(x.size(1))
     elif kind == "hops":
         out_width, count = hops.width(conv, int(x.size(1))), hops.count(conv)
-    return LayerSpec(call.name, kind, int(x.size(1)), out_width, count, mlp, out.dtype, out.device)
+    overwritten = _version(x) != call.version
+    return LayerSpec(call.name, kind, int(x.size(1)), out_width, count, mlp, out.dtype, out.device, overwritten)
+
+
+def _version(x: object) -> int:
+    """How often a tensor was changed in place; tensors made in inference mode do not count."""
+    return x._version if isinstance(x, Tensor) and not x.is_inference() else 0
+
+
+def edge_position(conv: nn.Module) -> int | None:
+    """Where in its arguments a layer takes its edges, told by their name."""
+    names = list(inspect.signature(conv.forward).parameters)
+    return next((names.index(name) for name in ("edge_index", "adj_t", "adj") if name in names), None)
+
+
+def _keeps_forward(conv: nn.Module, known: type[nn.Module]) -> bool:
+    """Whether ``conv`` runs as ``known`` does, and not in a way of a subclass's own."""
+    return isinstance(conv, known) and type(conv).forward is known.forward
 
 
 def _kind(conv: nn.Module, propagations: int, name: str, config: BufferConfig) -> tuple[Kind, str]:
     if config.site == "output":
         return "output", ""
     for layer, mlp in _INNER_MLP.items():
-        if isinstance(conv, layer):
+        if _keeps_forward(conv, layer):
             return ("mlp", mlp) if isinstance(getattr(conv, mlp), nn.Module) else ("output", "")
-    if isinstance(conv, hops.K_HOP) and propagations:
+    if propagations and hops.covers(conv):
         return "hops", ""
     if propagations > 1:
         raise ModelError(

@@ -103,6 +103,8 @@ class BufferedGNN(nn.Module):
         return [cast(AggregationBuffer, self.blocks[i]) for i in range(start, start + self.layers[index].hops)]
 
     def _release(self) -> nn.Module:
+        if not self._hooks:
+            return self.base  # detached before: what became of the base since is the user's
         for hooks in self._hooks:
             for handle in hooks.handles:
                 handle.remove()

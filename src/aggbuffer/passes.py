@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -13,6 +15,12 @@ from aggbuffer.config import Directions
 from aggbuffer.fast.passes import FastPasses, can_run
 from aggbuffer.graph import Graph
 from aggbuffer.model import BufferedGNN
+from aggbuffer.perturb import keep_mask
+
+logger = logging.getLogger("aggbuffer")
+
+_MOST_TO_CHECK = 2**31  # bytes of messages of a plain pass, above which checking would cost what the fast path saves
+_STIR = 0.1  # how far buffers are moved for the check
 
 
 class Passes(Protocol):
@@ -55,5 +63,48 @@ class PlainPasses:
 
 
 def choose_passes(model: BufferedGNN, graph: Graph, accelerate: bool) -> Passes:
-    """The fast passes where they are wanted and possible."""
-    return FastPasses(model, graph) if accelerate and can_run(model, graph) else PlainPasses(model, graph)
+    """The fast passes where they are wanted, possible, and give the plain ones' answers."""
+    plain = PlainPasses(model, graph)
+    if not accelerate or not can_run(model, graph):
+        return plain
+    fast = FastPasses(model, graph)
+    if _plain_pass_bytes(model, graph) > _MOST_TO_CHECK or _agree(plain, fast, model, graph):
+        return fast
+    logger.info("the fast path does not reproduce this model's answers; training runs on the plain path")
+    return plain
+
+
+def _agree(plain: PlainPasses, fast: FastPasses, model: BufferedGNN, graph: Graph) -> bool:
+    """Whether both paths give the same logits, with buffers that are not zero, on the graph and on a part of it.
+
+    The conditions on fast layers cover what is known; this covers what a user's model may do besides. Each fast pass
+    runs twice, as a model that writes into a kept constant shows only then.
+    """
+    draw = torch.Generator().manual_seed(0)
+    mask = keep_mask(graph, 0.5, draw)
+    parameters = model.buffer_parameters()
+    before = [parameter.detach().clone() for parameter in parameters]
+    try:
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.add_(torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype), alpha=_STIR)
+            expected = [plain.run(plain.whole), plain.run(plain.only(mask, "together"))]
+            with fast.ready():
+                views = [fast.whole, fast.only(mask, "together")]
+                found = [[fast.run(view) for view in views] for _ in range(2)]
+        return all(_close(e, f) for run in found for e, f in zip(expected, run, strict=True))
+    finally:
+        fast.parameters_changed()
+        with torch.no_grad():
+            for parameter, value in zip(parameters, before, strict=True):
+                parameter.copy_(value)
+
+
+def _close(expected: Tensor, found: Tensor) -> bool:
+    return torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * max(1.0, expected.abs().max().item()))
+
+
+def _plain_pass_bytes(model: BufferedGNN, graph: Graph) -> int:
+    """About what the messages of a plain pass take."""
+    widest = max(max(spec.in_width, spec.out_width) for spec in model.layers)
+    return graph.num_edges * widest * graph.x.element_size()

@@ -46,6 +46,8 @@ class Supervision:
             val_mask: Likewise.
         """
         count, y = graph.num_nodes, graph.data.get("y")
+        if y is not None and not isinstance(y, Tensor):
+            raise GraphError(f"data.y is a {type(y).__name__}; expected a tensor with one row per node.")
         train = _named(graph, train_mask, "train_mask")
         val = _named(graph, val_mask, "val_mask")
         if config.loss == "cross_entropy" and (y is None or train is None or val is None):

@@ -106,7 +106,10 @@ def select(data: Any, mask: str | Tensor, num_nodes: int) -> Tensor | None:
     if value is None:
         return None
     if not isinstance(value, Tensor):
-        value = torch.as_tensor(value)
+        try:
+            value = torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise GraphError(f"{name} is a {type(value).__name__}; expected a bool mask or node numbers.") from error
     if value.dtype == torch.bool:
         if value.dim() != 1 or value.numel() != num_nodes:
             raise GraphError(f"{name} has shape {list(value.shape)}; expected a bool mask of length {num_nodes}.")

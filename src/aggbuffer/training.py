@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from aggbuffer import losses
 from aggbuffer.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer, run_identity
 from aggbuffer.config import FitConfig
-from aggbuffer.errors import AggBufferError, GraphError, ModelError
+from aggbuffer.errors import AggBufferError, ConfigError, GraphError, ModelError
 from aggbuffer.graph import Graph
 from aggbuffer.io import fingerprint
 from aggbuffer.layers import explain_failure
@@ -77,7 +77,10 @@ class Training:
     def perturbed(self, generator: torch.Generator) -> Any:
         """A fresh perturbed graph, to be handed to ``passes.run``."""
         if self.custom_perturbation is not None:
-            return self.custom_perturbation(self.graph, generator)
+            data = self.custom_perturbation(self.graph, generator)
+            if not isinstance(data, Data):
+                raise ConfigError(f"perturb returned a {type(data).__name__}; expected a Data over the same nodes.")
+            return data
         directions = self.config.directions
         mask = keep_mask(self.graph, self.config.drop_edge, generator, directions=directions)
         return self.passes.only(mask, directions)
@@ -96,14 +99,16 @@ class Training:
             if not self._resume(path, identity, state):
                 self._save(path, identity, state)  # a path that cannot be written to is refused here, not hours later
         if not state.history:
-            state.best_score = self.monitor.score(self.passes.run(self.passes.whole).detach())[0]
+            with self.passes.ready():
+                state.best_score = self.monitor.score(self.passes.run(self.passes.whole).detach())[0]
         started = saved = time.monotonic()
         earlier = state.seconds
         stopped = self._finished(state)
         clean: Tensor | None = None
         try:
             while not stopped:
-                record, clean = self._epoch(len(state.history) + 1, clean)
+                with self.passes.ready():  # callbacks see the model as it is
+                    record, clean = self._epoch(len(state.history) + 1, clean)
                 self._note(record, state)
                 state.seconds = earlier + time.monotonic() - started
                 answers = [callback(record) for callback in callbacks]  # every callback hears of every epoch
@@ -128,6 +133,8 @@ class Training:
             clean = self.passes.run(self.passes.whole) if clean is None else clean
             perturbed = self.passes.run(view)
         terms = self.loss(self.outputs(clean, perturbed, self.supervision.train))
+        if not isinstance(terms, losses.LossTerms):
+            raise ConfigError(f"loss returned a {type(terms).__name__}; expected LossTerms(bias, robust).")
         total = terms.bias + self.config.strength * terms.robust
         if not math.isfinite(total.item()):
             raise ModelError(
@@ -192,7 +199,10 @@ class Training:
         Checkpoint(tensors, progress).write(path, identity)
 
     def _identity(self) -> str:
-        settings = {"fit": self.config.to_dict(), "buffer": self.model.config.to_dict()}
+        # A function cannot be compared, but its name can.
+        functions = [self.loss, self.custom_perturbation, self.model.forward_call]
+        names = [getattr(function, "__qualname__", type(function).__name__) for function in functions]
+        settings = {"fit": self.config.to_dict(), "buffer": self.model.config.to_dict(), "functions": names}
         seen = self.supervision
         used = [seen.train, seen.val]
         if seen.labels is not None:

@@ -11,11 +11,19 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, GINConv, SAGEConv, SGConv
+from torch_geometric.nn import GCNConv, GINConv, Linear, MessagePassing, SAGEConv, SGConv
 
 from aggbuffer.fast.views import Norm, View
+from aggbuffer.hooks import LayerHooks
 
-Linear = Callable[[Tensor, Tensor], Tensor]
+LinearMap = Callable[[Tensor, Tensor], Tensor]
+# PyG's own hooks, which act inside a layer's propagation.
+_PYG = {
+    f"{stage}_forward{when}_hooks"
+    for stage in ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
+    for when in ("", "_pre")
+}
+
 FastForm = Callable[["Pass", Tensor], Tensor]
 
 
@@ -29,7 +37,7 @@ class Pass:
     """
 
     def __init__(
-        self, view: View, linear: Linear, constant: Callable[[str, Callable[[], Tensor]], Tensor] | None
+        self, view: View, linear: LinearMap, constant: Callable[[str, Callable[[], Tensor]], Tensor] | None
     ) -> None:
         self.view, self.linear, self.constant = view, linear, constant
 
@@ -59,15 +67,42 @@ class Pass:
 
 def fast_form(conv: nn.Module) -> FastForm | None:
     """A function that computes ``conv(x, edges)`` over a view, or None if this layer is not covered."""
-    if getattr(conv, "flow", "") != "source_to_target" or getattr(conv, "decomposed_layers", 1) != 1:
+    if not _is_as_built(conv):
         return None
     if type(conv) is GCNConv and conv.normalize and conv.add_self_loops and not conv.improved and conv.aggr == "add":
-        return lambda p, x: _gcn(cast(GCNConv, conv), p, x)
+        return (lambda p, x: _gcn(cast(GCNConv, conv), p, x)) if _is_plain(conv.lin, bias=False) else None
     if type(conv) is SAGEConv and conv.aggr == "mean" and not conv.project and not conv.normalize:
-        return lambda p, x: _sage(cast(SAGEConv, conv), p, x)
+        plain = _is_plain(conv.lin_l) and (not conv.root_weight or _is_plain(conv.lin_r, bias=False))
+        return (lambda p, x: _sage(cast(SAGEConv, conv), p, x)) if plain else None
     if type(conv) is GINConv and conv.aggr == "add":
         return lambda p, x: _gin(cast(GINConv, conv), p, x)
     return None
+
+
+def sgc_propagation(conv: nn.Module) -> bool:
+    """Whether the conv is an SGConv whose hops a view can make."""
+    if type(conv) is not SGConv or not _is_as_built(conv):
+        return False
+    return bool(conv.add_self_loops and conv.aggr == "add" and _is_plain(conv.lin))
+
+
+def _is_as_built(conv: nn.Module) -> bool:
+    """Whether nothing was hooked into the layer that its fast form would pass by, or that may write into its output."""
+    if not isinstance(conv, MessagePassing) or conv.flow != "source_to_target" or conv.decomposed_layers != 1:
+        return False
+    if conv.explain or any(getattr(conv, name) for name in vars(conv) if name.endswith("_hooks") and name[1:] in _PYG):
+        return False
+    hooks = [*conv._forward_pre_hooks.values(), *conv._forward_hooks.values()]
+    return all(isinstance(getattr(hook, "__self__", None), LayerHooks) for hook in hooks)
+
+
+def _is_plain(linear: nn.Module | Tensor, bias: bool | None = None) -> bool:
+    """Whether a layer's linear map is PyG's own, with nothing around it: no adapter, no hook, no parametrisation."""
+    if not isinstance(linear, Linear) or type(linear) is not Linear:
+        return False
+    if linear._forward_hooks or linear._forward_pre_hooks:
+        return False
+    return bias is None or (linear.bias is not None) == bias
 
 
 def _gcn(conv: GCNConv, p: Pass, x: Tensor) -> Tensor:
@@ -86,10 +121,3 @@ def _sage(conv: SAGEConv, p: Pass, x: Tensor) -> Tensor:
 def _gin(conv: GINConv, p: Pass, x: Tensor) -> Tensor:
     aggregated = p.view.propagate(x, "sum", loops=False)
     return cast(Tensor, conv.nn(torch.add(aggregated, (1 + conv.eps) * x)))
-
-
-def sgc_propagation(conv: nn.Module) -> bool:
-    """Whether the conv is an SGConv whose hops a view can make."""
-    if type(conv) is not SGConv:
-        return False
-    return bool(conv.add_self_loops and conv.aggr == "add" and conv.flow == "source_to_target")

@@ -18,7 +18,6 @@ from torch_geometric.nn import SGConv
 
 from aggbuffer.buffer import AggregationBuffer
 from aggbuffer.fast.layers import FastForm, Pass, fast_form, sgc_propagation
-from aggbuffer.fast.memory import kept_between_steps
 from aggbuffer.fast.runner import FastLayers, covers
 from aggbuffer.fast.sparse import by_columns
 from aggbuffer.fast.views import View
@@ -57,7 +56,7 @@ class FastPasses(FastLayers):
         modules = dict(self.model.base.named_modules())
         forms = {modules[spec.name]: self._form(modules[spec.name], i) for i, spec in enumerate(self.model.layers)}
         fast = {conv: form for conv, form in forms.items() if form is not None}
-        with self.installed(fast), kept_between_steps():
+        with self.installed(fast):
             self.model._accelerator = self
             try:
                 yield
