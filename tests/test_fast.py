@@ -23,7 +23,7 @@ from aggbuffer.fast.views import Pattern, View
 from aggbuffer.graph import Graph
 from aggbuffer.passes import PlainPasses, choose_passes
 from aggbuffer.perturb import keep_mask, redrawn_loops
-from conftest import as_csr, small_graph
+from conftest import as_csr, seeded, small_graph
 
 F_IN, CLASSES = 24, 4
 
@@ -89,7 +89,7 @@ def step(passes: PlainPasses | FastPasses, model: ab.BufferedGNN, mask: Tensor, 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_outputs_and_gradients_agree(name: str, dtype: torch.dtype) -> None:
     tolerance = 1e-5 if dtype is torch.float32 else 1e-10
-    gnn = MODELS[name]().to(dtype).eval()
+    gnn = seeded(MODELS[name]).to(dtype).eval()
     for seed, directed, loops, sparse in [(0, False, False, True), (1, True, True, True), (2, False, True, False)]:
         data = graph(seed, directed=directed, loops=loops, sparse=sparse)
         data.x = data.x.to(dtype)
@@ -108,7 +108,7 @@ def test_outputs_and_gradients_agree(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", ["gcn", "sgc", "sage", "gin"])
 def test_a_whole_fit_agrees(name: str) -> None:
     data = graph()
-    gnn = MODELS[name]().double().eval()
+    gnn = seeded(MODELS[name]).double().eval()
     data.x = data.x.double()
     ends = []
     for accelerate in (False, True):
@@ -302,7 +302,7 @@ def test_a_block_that_repeats_the_aggregation_agrees(name: str) -> None:
     data = graph(directed=True, loops=True)
     checked = Graph.of(data)
     config = ab.BufferConfig(block="agg", bias=True)
-    model = moved(ab.attach(MODELS[name]().eval(), data, config))
+    model = moved(ab.attach(seeded(MODELS[name]).eval(), data, config))
     mask = keep_mask(checked, 0.4, torch.Generator().manual_seed(0))
     plain = step(PlainPasses(model, checked), model, mask, dropout=0.5)
     fast = step(FastPasses(model, checked), model, mask, dropout=0.5)
@@ -348,3 +348,25 @@ def test_redrawn_self_loops_are_refused_where_they_cannot_be_had() -> None:
         first.append(ab.fit(model, data, self_loops=kind, max_epochs=1).history[0].robust)
         ab.detach(model)
     assert first[0] != first[1]
+
+
+def test_what_a_frozen_map_makes_of_the_features_is_computed_once() -> None:
+    data, gnn = graph(), seeded(ResidualGCN).eval()
+    expected = gnn(data.x, data.edge_index)
+    calls: list[Tensor] = []
+    model = ab.attach(gnn, data)
+    passes = FastPasses(model, Graph.of(data))
+    own = nn.Linear.forward
+
+    def counted(self: nn.Linear, x: Tensor) -> Tensor:
+        calls.append(x)
+        return own(self, x)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nn.Linear, "forward", counted)
+        with passes.ready():
+            answers = [passes.run(passes.whole) for _ in range(3)]
+    for answer in answers:
+        torch.testing.assert_close(answer, expected)
+    assert sum(x is data.x for x in calls) == 1
+    assert "forward" not in gnn.residual.__dict__

@@ -16,6 +16,9 @@ from torch_geometric.nn import GCNConv, GINConv, Linear, MessagePassing, SAGECon
 from aggbuffer.fast.views import Norm, View
 from aggbuffer.hooks import LayerHooks
 
+# What one multiplication and addition of a dense product costs, in units of gathering one number of a neighbour's row.
+_PRODUCT_PER_GATHER = 0.04
+
 LinearMap = Callable[[Tensor, Tensor], Tensor]
 # PyG's own hooks, which act inside a layer's propagation.
 _PYG = {
@@ -48,7 +51,7 @@ class Pass:
         weight = cast(Tensor, linear.weight)
 
         def compute() -> Tensor:
-            if weight.size(0) <= weight.size(1):
+            if self._maps_first(*weight.shape):
                 out = self.view.propagate(self.mapped(x, weight), norm, loops=loops)
             else:
                 out = self.linear(self.view.propagate(x, norm, loops=loops), weight)
@@ -57,6 +60,14 @@ class Pass:
         if self.constant is not None and self.view.is_whole:
             return self.constant(f"{norm} aggregation", compute)
         return compute()
+
+    def _maps_first(self, width: int, in_width: int) -> bool:
+        """Whether to map before aggregating: gather ``width`` columns instead of ``in_width``."""
+        if width <= in_width or self.constant is None:
+            return width <= in_width
+        # The mapped features are at hand: wider rows to gather, against the product of aggregated features.
+        degree = 1 + self.view.graph.num_edges / self.view.graph.num_nodes
+        return degree * (width - in_width) < _PRODUCT_PER_GATHER * width * in_width
 
     def mapped(self, x: Tensor, weight: Tensor) -> Tensor:
         """``x Wᵀ``."""

@@ -14,7 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, SGConv
+from torch_geometric.nn import GCNConv, Linear, SGConv
 
 from aggbuffer.buffer import Aggregate, AggregationBuffer
 from aggbuffer.fast.layers import FastForm, Pass, fast_form, sgc_propagation
@@ -63,7 +63,8 @@ class FastPasses(FastLayers):
         modules = dict(self.model.base.named_modules())
         forms = {modules[spec.name]: self._form(modules[spec.name], i) for i, spec in enumerate(self.model.layers)}
         fast = {conv: form for conv, form in forms.items() if form is not None}
-        with self.installed(fast):
+        maps = [module for module in modules.values() if type(module) in (nn.Linear, Linear)]
+        with self.installed(fast, maps):
             self.model._accelerator = self
             try:
                 yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,16 +51,23 @@ class FastLayers:
             self.view = before
 
     @contextmanager
-    def installed(self, layers: Mapping[nn.Module, FastForm]) -> Iterator[None]:
-        """Inside, these layers can run in their fast forms; afterwards they are as they were."""
-        changed = [conv for conv in layers if "forward" not in conv.__dict__]
+    def installed(self, layers: Mapping[nn.Module, FastForm], maps: Iterable[nn.Module] = ()) -> Iterator[None]:
+        """Inside, these layers can run in their fast forms; afterwards they are as they were.
+
+        Args:
+            layers: Convolutions.
+            maps: Linear maps of a frozen model, whose product with the features is computed once.
+        """
+        switches: dict[nn.Module, Callable[..., Any]] = {conv: _Switch(self, conv, layers[conv]) for conv in layers}
+        switches |= {linear: _Constant(self, linear) for linear in maps}
+        changed = [module for module in switches if "forward" not in module.__dict__]
         try:
-            for conv in changed:
-                conv.__dict__["forward"] = _Switch(self, conv, layers[conv])
+            for module in changed:
+                module.__dict__["forward"] = switches[module]
             yield
         finally:
-            for conv in changed:
-                conv.__dict__.pop("forward", None)
+            for module in changed:
+                module.__dict__.pop("forward", None)
 
     def pass_for(self, conv: nn.Module, x: Tensor) -> Pass:
         """What ``conv`` needs to run on ``x`` over the current view."""
@@ -90,6 +97,18 @@ class _Switch:
             return self.plain(*args, **kwargs)
         x = args[0] if args else kwargs["x"]
         return self.fast(self.layers.pass_for(self.conv, x), x)
+
+
+class _Constant:
+    """Stands in for the ``forward`` of a frozen linear map; what it makes of the constant features is kept."""
+
+    def __init__(self, layers: FastLayers, linear: nn.Module) -> None:
+        self.layers, self.linear = layers, linear
+        self.plain: Callable[..., Tensor] = linear.forward
+
+    def __call__(self, x: Tensor) -> Tensor:
+        constant = self.layers._constants_of(self.linear) if x is self.layers.graph.x else None
+        return self.plain(x) if constant is None else constant("output", lambda: self.plain(x))
 
 
 def fast_forms(gnn: nn.Module) -> dict[nn.Module, FastForm]:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Below this share of non-zero entries the sparse product wins, by the machine's rates of both products (see
-# docs/performance.md). A constant and not a measurement at run time: which product is taken decides the last bits of a
-# fit, and the same seed must give the same bits in a process that resumes it.
-SPARSE_BELOW = 0.12
+# Below these shares of non-zero entries the sparse product wins, by the rates of both products: X W reads rows of W,
+# which stay in the cache, Xᵀ G reads rows of G, which do not. Constants and not measurements at run time: which product
+# is taken decides the last bits of a fit, and the same seed must give the same bits in a process that resumes it.
+SPARSE_BELOW = 0.2
+SPARSE_GRADIENT_BELOW = 0.05
 _NARROW = 64
 
 
@@ -50,7 +51,7 @@ class Csr:
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, matrix: Csr, transposed: Callable[[], Csr], dense: Tensor) -> Tensor:
+    def forward(ctx: Any, matrix: Csr, transposed: Callable[[], Csr | Tensor], dense: Tensor) -> Tensor:
         ctx.transposed = transposed
         return matrix @ dense
 
@@ -59,7 +60,7 @@ class _Product(torch.autograd.Function):
         return None, None, ctx.transposed() @ gradients[0]
 
 
-def product(matrix: Csr, transposed: Callable[[], Csr], dense: Tensor) -> Tensor:
+def product(matrix: Csr, transposed: Callable[[], Csr | Tensor], dense: Tensor) -> Tensor:
     """``matrix @ dense`` with a gradient for ``dense``; ``transposed`` is asked for only in a backward pass."""
     return cast(Tensor, _Product.apply(matrix, transposed, dense))  # type: ignore[no-untyped-call]
 
@@ -82,9 +83,13 @@ class Features:
 
     def __init__(self, x: Tensor) -> None:
         self.x = x
-        self._sparse: tuple[Csr, Csr] | None = None
-        if int(x.count_nonzero()) < SPARSE_BELOW * x.numel():
-            self._sparse = _to_csr(x)
+        self._sparse: Csr | None = None
+        self._transposed: Csr | Tensor = x.t()
+        density = int(x.count_nonzero()) / max(1, x.numel())
+        if density < SPARSE_BELOW:
+            self._sparse, transposed = _to_csr(x)
+            if density < SPARSE_GRADIENT_BELOW:
+                self._transposed = transposed
 
     @property
     def is_sparse(self) -> bool:
@@ -94,8 +99,7 @@ class Features:
         """``X @ weight``, ``[N, width]``."""
         if self._sparse is None:
             return self.x @ weight
-        matrix, transposed = self._sparse
-        return product(matrix, lambda: transposed, weight)
+        return product(self._sparse, lambda: self._transposed, weight)
 
 
 def _to_csr(x: Tensor) -> tuple[Csr, Csr]:

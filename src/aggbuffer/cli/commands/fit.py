@@ -59,6 +59,9 @@ def fit(
     directions: Annotated[
         str, _setting(told="Drop both directions of an edge together, or independent of each other.")
     ] = FitConfig.directions,
+    self_loops: Annotated[
+        str, _setting(told="Leave self-loops as they are (kept), or redraw their weights with the edges (redrawn).")
+    ] = FitConfig.self_loops,
     detach_target: Annotated[
         bool, _setting("--detach-target", told="No gradient through the clean side of the robustness term.")
     ] = FitConfig.detach_target,
