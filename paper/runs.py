@@ -15,6 +15,7 @@ from aggbuffer.data import load
 from aggbuffer.files import write_bytes
 from paper.environment import describe
 from paper.methods import Task, by_name
+from paper.settings import BASE, BUFFER
 
 RESULTS = Path(__file__).parent / "results"
 BASES = Path(__file__).parent / ".bases"
@@ -49,8 +50,9 @@ def units(datasets: Sequence[str], methods: Sequence[str], splits: int) -> Itera
 def measure(unit: Unit, root: Path | None) -> dict[str, Any]:
     """Train, evaluate and write one unit."""
     data = load(unit.dataset, root, split=unit.split)
+    task = Task(unit.dataset, unit.split, data, BASES, BASE[unit.dataset], BUFFER[unit.dataset], {})
     started = time.monotonic()
-    outcome = by_name()[unit.method](Task(unit.dataset, unit.split, data, BASES))
+    outcome = by_name()[unit.method](task)
     seconds = time.monotonic() - started
     evaluation = ab.evaluate(outcome.model, data, seed=unit.split)
     result = {
