@@ -17,6 +17,7 @@ from aggbuffer import BufferedGNN
 FEATURES, CLASSES = 6, 4
 
 torch.sparse.check_sparse_tensor_invariants.enable()
+torch.set_num_threads(1)  # on small graphs threads only wait for each other
 
 
 def small_graph(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -19,13 +20,15 @@ from torch_geometric.nn import (
     GENConv,
     GINConv,
     GraphConv,
+    GraphSAGE,
     SAGEConv,
+    Sequential,
     SGConv,
     TAGConv,
 )
 
 import aggbuffer
-from aggbuffer import BufferConfig, BufferedGNN
+from aggbuffer import AggBufferError, BufferConfig, BufferedGNN
 from aggbuffer.buffer import AggregationBuffer
 from aggbuffer.graph import in_degree
 from conftest import CLASSES, FEATURES, as_csr, seeded, shake, small_graph
@@ -385,3 +388,23 @@ def test_no_edges_and_no_nodes() -> None:
     assert in_degree(none, 0).shape == (0,)
     model = attached("GCN")
     assert model(torch.empty(0, FEATURES, dtype=torch.float64), none).shape == (0, CLASSES)
+
+
+def test_the_layers_own_aggregation_as_a_block() -> None:
+    data = small_graph(loops=True, weights=True)
+    gnn = Sequential("x, edge_index, edge_weight", [(GCNConv(FEATURES, CLASSES), "x, edge_index, edge_weight -> x")])
+    model = aggbuffer.attach(gnn.eval(), data, BufferConfig(block="agg"))
+    (weight,) = model.buffer_parameters()
+    with torch.no_grad():
+        weight.normal_(generator=torch.Generator().manual_seed(0))
+        found = model(data.x, data.edge_index, data.edge_weight)
+        twin = copy.deepcopy(gnn[0])
+        twin.lin.weight += weight.t()  # two linear maps under one aggregation are one with the sum of their weights
+        expected = twin(data.x, data.edge_index, data.edge_weight)
+    torch.testing.assert_close(found, expected)
+
+
+def test_only_gcn_layers_can_repeat_their_aggregation() -> None:
+    data = small_graph()
+    with pytest.raises(AggBufferError, match="is no GCNConv"):
+        aggbuffer.attach(GraphSAGE(FEATURES, 8, 2, CLASSES), data, BufferConfig(block="agg"))

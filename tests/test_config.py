@@ -40,7 +40,7 @@ def test_a_setting_out_of_range_is_named_with_its_value(name: str, value: object
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("site", "input"), ("block", "agg"), ("bias", 1), ("weighted_degree", None)]
+    ("name", "value"), [("site", "input"), ("block", "attention"), ("bias", 1), ("weighted_degree", None)]
 )
 def test_a_wrong_setting_of_the_block_is_named_with_its_value(name: str, value: object) -> None:
     with refused(rf"{name} must be .*got {value!r}", ConfigError):

@@ -22,7 +22,7 @@ from aggbuffer.fast.sparse import SPARSE_BELOW, Features
 from aggbuffer.fast.views import Pattern, View
 from aggbuffer.graph import Graph
 from aggbuffer.passes import PlainPasses, choose_passes
-from aggbuffer.perturb import keep_mask
+from aggbuffer.perturb import keep_mask, redrawn_loops
 from conftest import as_csr, small_graph
 
 F_IN, CLASSES = 24, 4
@@ -295,3 +295,56 @@ def test_callbacks_see_the_model_as_it_is() -> None:
 
     ab.fit(model, data, max_epochs=2, callbacks=[look])
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize("name", ["gcn", "residual"])
+def test_a_block_that_repeats_the_aggregation_agrees(name: str) -> None:
+    data = graph(directed=True, loops=True)
+    checked = Graph.of(data)
+    config = ab.BufferConfig(block="agg", bias=True)
+    model = moved(ab.attach(MODELS[name]().eval(), data, config))
+    mask = keep_mask(checked, 0.4, torch.Generator().manual_seed(0))
+    plain = step(PlainPasses(model, checked), model, mask, dropout=0.5)
+    fast = step(FastPasses(model, checked), model, mask, dropout=0.5)
+    for expected, found in zip(plain, fast, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("directions", ["together", "independent"])
+def test_redrawn_self_loops_are_the_dense_matrix(directions: str) -> None:
+    """A loop weighs 1 or 2 in the normalisation, in the aggregation and in the buffer's degree."""
+    data = graph(loops=True)
+    checked = Graph.of(data)
+    gnn = Sequential("x, edge_index", [(GCNConv(F_IN, CLASSES), "x, edge_index -> x")]).eval()
+    model = moved(ab.attach(gnn, data))
+    mask = keep_mask(checked, 0.5, torch.Generator().manual_seed(1), directions=directions)
+    loops = redrawn_loops(checked, 0.5, torch.Generator().manual_seed(2))
+    assert set(loops.tolist()) == {1.0, 2.0}
+    passes = FastPasses(model, checked)
+    assert passes.weighs_loops
+    with passes.ready():
+        found = passes.run(passes.only(mask, directions, loops))
+        (gradient,) = torch.autograd.grad(found.sin().sum(), model.buffer_parameters())
+    dense = torch.zeros(checked.num_nodes, checked.num_nodes)
+    dense[checked.target[mask], checked.source[mask]] = 1.0
+    dense = dense.fill_diagonal_(0.0) + torch.diag(loops)
+    degree = dense.sum(1)
+    conv, (weight,) = gnn[0], model.buffer_parameters()
+    normed = degree.rsqrt()[:, None] * dense * degree.rsqrt()
+    expected = normed @ (data.x @ conv.lin.weight.t()) + conv.bias + (data.x @ weight) / degree[:, None]
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected.sin().sum(), weight)[0])
+
+
+def test_redrawn_self_loops_are_refused_where_they_cannot_be_had() -> None:
+    data = graph()
+    for name, accelerate in (("sage", True), ("gat, which has no fast form", True), ("gcn", False)):
+        model = ab.attach(MODELS[name]().eval(), data)
+        with pytest.raises(ab.AggBufferError, match="self_loops='redrawn' needs"):
+            ab.fit(model, data, self_loops="redrawn", accelerate=accelerate, max_epochs=1)
+    gnn, first = MODELS["gcn"]().eval(), []
+    for kind in ("kept", "redrawn"):
+        model = ab.attach(gnn, data)
+        first.append(ab.fit(model, data, self_loops=kind, max_epochs=1).history[0].robust)
+        ab.detach(model)
+    assert first[0] != first[1]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from aggbuffer.config import Block
+
+Aggregate = Callable[[Tensor], Tensor]
 
 
 class AggregationBuffer(nn.Module):
@@ -42,12 +44,13 @@ class AggregationBuffer(nn.Module):
         self.weight = nn.Parameter(torch.zeros(in_width, out_width, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(out_width, device=device, dtype=dtype)) if bias else None
 
-    def forward(self, hidden: Sequence[Tensor], inverse_degree: Tensor) -> Tensor:
+    def forward(self, hidden: Sequence[Tensor], inverse_degree: Tensor, aggregate: Aggregate | None = None) -> Tensor:
         """The term.
 
         Args:
             hidden: H(0) … H(l-1), each ``[N, d_k]``.
             inverse_degree: 1 / (d_i + 1) of every node in the graph of this pass, ``[N, 1]``.
+            aggregate: The layer's own aggregation, which the block ``"agg"`` needs, ``[N, out_width]`` to the same.
 
         Returns:
             ``[N, out_width]``.
@@ -56,6 +59,9 @@ class AggregationBuffer(nn.Module):
         term = read @ self.weight
         if self.bias is not None:
             term = term + self.bias
+        if self.block == "agg":
+            assert aggregate is not None
+            return aggregate(term)
         return inverse_degree * term if self.divides_by_degree else term
 
     def extra_repr(self) -> str:

@@ -12,9 +12,10 @@ from typing import Any, Literal, Self, cast, get_args
 from aggbuffer.errors import ConfigError
 
 Site = Literal["aggregation", "output"]
-Block = Literal["agg_b", "single", "jknet", "residual"]
+Block = Literal["agg_b", "single", "jknet", "residual", "agg"]
 Monitor = Literal["val_loss", "val_accuracy", "rc_loss"]
 Directions = Literal["together", "independent"]
+SelfLoops = Literal["kept", "redrawn"]
 Loss = Literal["rc", "rc_train", "cross_entropy", "pseudo_label", "self_distillation"]
 TaskName = Literal["auto", "multiclass", "multilabel", "regression"]
 
@@ -53,7 +54,8 @@ class BufferConfig(_Config):
         site: ``"aggregation"`` adds the term to the aggregation itself, which for GIN-like layers is before
             their MLP and for K-hop layers at each hop; ``"output"`` adds it once to the layer's output.
         block: ``"agg_b"`` is the paper's block. The others are its ablations: ``"single"`` reads only the
-            last representation, ``"jknet"`` drops the degree, ``"residual"`` drops both.
+            last representation, ``"jknet"`` drops the degree, ``"residual"`` drops both, ``"agg"`` is the layer's own
+            aggregation of the last representation with a new weight (GCN layers only).
         bias: Adds a bias inside the degree normalisation, as the authors' code does.
         weighted_degree: Sum edge weights instead of counting edges in D.
     """
@@ -86,6 +88,9 @@ class FitConfig(_Config):
         loss: ``"rc"`` is the paper's; the others are its ablations.
         task: ``"auto"`` reads it off the labels.
         directions: Whether both directions of an undirected edge are dropped ``"together"``.
+        self_loops: ``"kept"`` leaves them alone. ``"redrawn"`` is what the authors' code does: in the perturbed graph
+            a node's self-loop weighs 1 with probability p and 2 otherwise, and every degree counts it, so that the
+            loss also pulls towards a node's own features (GCN and SGC layers only).
         accelerate: Take the fast path where model and graph allow it; its results differ from the plain path's by
             rounding only.
         detach_target: Stop gradients through the clean side of the robustness term.
@@ -102,6 +107,7 @@ class FitConfig(_Config):
     loss: Loss = "rc"
     task: TaskName = "auto"
     directions: Directions = "together"
+    self_loops: SelfLoops = "kept"
     detach_target: bool = False
     accelerate: bool = True
 
@@ -123,6 +129,7 @@ class FitConfig(_Config):
         check_choice("loss", self.loss, get_args(Loss))
         check_choice("task", self.task, get_args(TaskName))
         check_choice("directions", self.directions, get_args(Directions))
+        check_choice("self_loops", self.self_loops, get_args(SelfLoops))
         _flag("detach_target", self.detach_target)
         _flag("accelerate", self.accelerate)
 

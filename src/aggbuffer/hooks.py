@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from aggbuffer import hops
+from aggbuffer.buffer import Aggregate
 from aggbuffer.errors import ModelError
 from aggbuffer.graph import coo, in_degree, is_sparse_adjacency
 from aggbuffer.layers import LayerSpec, edge_position
@@ -29,8 +30,18 @@ class Accelerator(Protocol):
     def inverse_degree(self, edges: Tensor) -> Tensor | None:
         """1 / (D + 1), ``[N, 1]``, where it is known for these edges."""
 
-    def add_term(self, aggregated: Tensor, block: int, hidden: Sequence[Tensor], inverse: Tensor) -> Tensor:
+    def add_term(
+        self,
+        aggregated: Tensor,
+        block: int,
+        hidden: Sequence[Tensor],
+        inverse: Tensor,
+        aggregate: Aggregate | None,
+    ) -> Tensor:
         """``aggregated`` plus the term of block number ``block``."""
+
+    def aggregation(self, edges: Tensor) -> Aggregate | None:
+        """A GCN layer's aggregation over these edges, where they are known."""
 
     def made_hops(self, index: int) -> bool:
         """Whether layer ``index`` has added the terms of its hops itself."""
@@ -113,7 +124,7 @@ class LayerHooks:
         if self.before_mlp is None:
             return None
         (state, inverse), self.before_mlp = self.before_mlp, None
-        return (self._corrected(args[0], state, inverse), *args[1:])
+        return (self._corrected(args[0], state, inverse, None), *args[1:])
 
     def leave(self, conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Add the term to the layer's output."""
@@ -127,15 +138,25 @@ class LayerHooks:
                 return output
             return output + self._hop_correction(state, conv, args, kwargs)
         first, *rest = output if isinstance(output, tuple) else (output,)
-        first = self._corrected(first, state, self._inverse_degree(state, args, kwargs))
+        aggregate = self._aggregate(conv, args, kwargs) if self.owner.config.block == "agg" else None
+        first = self._corrected(first, state, self._inverse_degree(state, args, kwargs), aggregate)
         return (first, *rest) if isinstance(output, tuple) else first
 
-    def _corrected(self, aggregated: Tensor, state: ForwardPass, inverse: Tensor) -> Tensor:
+    def _corrected(
+        self, aggregated: Tensor, state: ForwardPass, inverse: Tensor, aggregate: Aggregate | None
+    ) -> Tensor:
         """The aggregation with this layer's term added."""
         if self.owner._accelerator is not None:
-            return self.owner._accelerator.add_term(aggregated, self.owner._starts[self.index], state.hidden, inverse)
-        block = self.owner._blocks_of(self.index)[0]
-        return aggregated + cast(Tensor, block(state.hidden, inverse))
+            block = self.owner._starts[self.index]
+            return self.owner._accelerator.add_term(aggregated, block, state.hidden, inverse, aggregate)
+        return aggregated + cast(Tensor, self.owner._blocks_of(self.index)[0](state.hidden, inverse, aggregate))
+
+    def _aggregate(self, conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Aggregate:
+        """The layer's own aggregation, for a block that repeats it."""
+        edges, weight = self._edges(args, kwargs), self._weight(args, kwargs)
+        accelerator = self.owner._accelerator
+        known = accelerator.aggregation(edges) if accelerator is not None and weight is None else None
+        return hops.normalised(conv, args[0] if args else kwargs["x"], edges, weight) if known is None else known
 
     def _edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         at = self.edge_position

@@ -113,7 +113,7 @@ def unroll(conv: torch.nn.Module, x: Tensor, edges: Tensor, weight: Tensor | Non
     """The recurrence of one call ``conv(x, edges, weight, **extra)``."""
     if isinstance(conv, ChebConv):
         return _clenshaw(conv, x, edges, weight, extra)
-    propagate = _normalised(cast(Any, conv), x, edges, weight)
+    propagate = normalised(cast(Any, conv), x, edges, weight)
     k = count(conv)
     if isinstance(conv, TAGConv):  # Horner's scheme: x W(K), then A· + x W(K-1), …
         maps = [lin(x) for lin in conv.lins]
@@ -126,7 +126,7 @@ def unroll(conv: torch.nn.Module, x: Tensor, edges: Tensor, weight: Tensor | Non
     return Recurrence(x, propagate, (1.0 - conv.alpha,) * k, (0.0,) * k, (rest,) * k, first_is_new=False)
 
 
-def _normalised(conv: Any, x: Tensor, edges: Tensor, weight: Tensor | None) -> Propagate:
+def normalised(conv: Any, x: Tensor, edges: Tensor, weight: Tensor | None) -> Propagate:
     """The layer's own propagation with its own normalisation."""
     if getattr(conv, "normalize", True):
         loops = getattr(conv, "add_self_loops", False)

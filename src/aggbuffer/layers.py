@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch_geometric.nn import GENConv, GINConv, GINEConv, MessagePassing
+from torch_geometric.nn import GCNConv, GENConv, GINConv, GINEConv, MessagePassing
 
 from aggbuffer import hops
 from aggbuffer.config import BufferConfig
@@ -223,6 +223,8 @@ def _describe(call: _Call, num_nodes: int, config: BufferConfig) -> LayerSpec:
     if not isinstance(out, Tensor) or out.dim() != 2 or out.size(0) != num_nodes:
         found = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise ModelError(f"{name} returns {found}; expected a tensor of shape [{num_nodes}, width].")
+    if config.block == "agg" and not _keeps_forward(conv, GCNConv):
+        raise ModelError(f"{name} is no GCNConv; block='agg' repeats the aggregation of GCN layers only.")
     kind, mlp = _kind(conv, call.propagations, name, config)
     out_width, count = int(out.size(1)), 1
     if kind == "mlp":

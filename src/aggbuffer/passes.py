@@ -28,8 +28,16 @@ class Passes(Protocol):
 
     whole: Any
 
-    def only(self, mask: Tensor, directions: Directions) -> Any:
-        """The graph with only the edges of ``mask`` ``[E]`` bool, to be handed to :meth:`run`."""
+    @property
+    def weighs_loops(self) -> bool:
+        """Whether :meth:`only` can give self-loops weights."""
+        ...
+
+    def only(self, mask: Tensor, directions: Directions, loops: Tensor | None = None) -> Any:
+        """The graph with only the edges of ``mask`` ``[E]`` bool, to be handed to :meth:`run`.
+
+        Where :attr:`weighs_loops`, ``loops`` ``[N]`` are the weights of the self-loops that layers add.
+        """
 
     def run(self, view: Any) -> Tensor:
         """Logits ``[N, C]``."""
@@ -44,11 +52,14 @@ class Passes(Protocol):
 class PlainPasses:
     """The model as the user calls it: the fallback, and the oracle of the fast path."""
 
+    weighs_loops = False
+
     def __init__(self, model: BufferedGNN, graph: Graph) -> None:
         self.model, self.graph = model, graph
         self.whole: Data = graph.data
 
-    def only(self, mask: Tensor, directions: Directions) -> Data:
+    def only(self, mask: Tensor, directions: Directions, loops: Tensor | None = None) -> Data:
+        assert loops is None
         return self.graph.subgraph(mask)
 
     def run(self, view: Data) -> Tensor:

@@ -24,7 +24,7 @@ from aggbuffer.layers import explain_failure
 from aggbuffer.model import BufferedGNN
 from aggbuffer.monitors import Monitor, choose_monitor
 from aggbuffer.passes import choose_passes
-from aggbuffer.perturb import generator_on, keep_mask
+from aggbuffer.perturb import generator_on, keep_mask, redrawn_loops
 from aggbuffer.result import Callback, EpochRecord, FitResult
 from aggbuffer.supervision import Supervision
 
@@ -66,6 +66,11 @@ class Training:
         self.supervision = Supervision.of(graph, self.teacher.size(1), config, train_mask, val_mask)
         self.loss = losses.named(config.loss, detach_target=config.detach_target) if loss is None else loss
         self.passes = choose_passes(model, graph, config.accelerate)
+        if config.self_loops == "redrawn" and not self.passes.weighs_loops:
+            raise ConfigError(
+                "self_loops='redrawn' needs a model of GCNConv and SGConv layers that runs on the fast path (a CPU, "
+                "float32 or float64, edge_index without weights, accelerate=True); use self_loops='kept'."
+            )
         self.custom_perturbation = perturb
         self.monitor: Monitor = choose_monitor(self)
         self.generator = generator_on(self.device, config.seed)
@@ -81,9 +86,10 @@ class Training:
             if not isinstance(data, Data):
                 raise ConfigError(f"perturb returned a {type(data).__name__}; expected a Data over the same nodes.")
             return data
-        directions = self.config.directions
-        mask = keep_mask(self.graph, self.config.drop_edge, generator, directions=directions)
-        return self.passes.only(mask, directions)
+        directions, share = self.config.directions, self.config.drop_edge
+        mask = keep_mask(self.graph, share, generator, directions=directions)
+        loops = redrawn_loops(self.graph, share, generator) if self.config.self_loops == "redrawn" else None
+        return self.passes.only(mask, directions, loops)
 
     def outputs(self, clean: Tensor, perturbed: Tensor, nodes: Tensor) -> losses.StepOutputs:
         """What the loss is computed from, with the bias term on ``nodes``."""

@@ -14,9 +14,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import SGConv
+from torch_geometric.nn import GCNConv, SGConv
 
-from aggbuffer.buffer import AggregationBuffer
+from aggbuffer.buffer import Aggregate, AggregationBuffer
 from aggbuffer.fast.layers import FastForm, Pass, fast_form, sgc_propagation
 from aggbuffer.fast.runner import FastLayers, covers
 from aggbuffer.fast.sparse import by_columns
@@ -46,6 +46,13 @@ class FastPasses(FastLayers):
         with self.over(view if known else None):
             return self.model.run(view.data if known else view)
 
+    @property
+    def weighs_loops(self) -> bool:
+        """Whether every layer adds its self-loops here, and not by itself."""
+        modules = dict(self.model.base.named_modules())
+        layers = [modules[spec.name] for spec in self.model.layers]
+        return all(isinstance(conv, GCNConv | SGConv) and self._form(conv, i) for i, conv in enumerate(layers))
+
     def parameters_changed(self) -> None:
         """Forget what was computed from the buffers' weights."""
         self._projected.clear()
@@ -71,7 +78,21 @@ class FastPasses(FastLayers):
             return None
         return self.view.inverse_degree
 
-    def add_term(self, aggregated: Tensor, block: int, hidden: Sequence[Tensor], inverse: Tensor) -> Tensor:
+    def aggregation(self, edges: Tensor) -> Aggregate | None:
+        """GCN's aggregation if ``edges`` are those of this pass's view."""
+        view = self.view
+        if view is None or edges is not view.edges:
+            return None
+        return lambda x: view.propagate(x, "sym", loops=True)
+
+    def add_term(
+        self,
+        aggregated: Tensor,
+        block: int,
+        hidden: Sequence[Tensor],
+        inverse: Tensor,
+        aggregate: Aggregate | None = None,
+    ) -> Tensor:
         """``aggregated`` plus the block's term, ``[N, width]``, as one fused operation."""
         module = cast(AggregationBuffer, self.model.blocks[block])
         read = list(hidden) if module.reads_all else [hidden[-1]]
@@ -87,6 +108,9 @@ class FastPasses(FastLayers):
         assert total is not None
         if module.bias is not None:
             total = total + module.bias
+        if module.block == "agg":
+            assert aggregate is not None
+            return aggregated + aggregate(total)
         return torch.addcmul(aggregated, inverse, total) if module.divides_by_degree else aggregated + total
 
     def made_hops(self, index: int) -> bool:

@@ -30,15 +30,16 @@ class FastLayers:
         self.features = Features(graph.x)
         self.view: View | None = None
 
-    def only(self, mask: Tensor, directions: Directions) -> View:
+    def only(self, mask: Tensor, directions: Directions, loops: Tensor | None = None) -> View:
         """The graph with only some edges.
 
         Args:
             mask: The edges that remain, ``[E]`` bool.
             directions: How it was drawn; both directions of an edge ``"together"`` leave a symmetric graph symmetric.
+            loops: What the self-loop of each node weighs, ``[N]``, for layers that add one; None for 1.
         """
         symmetric = directions == "together" and self.graph.is_undirected
-        return View(self.graph, self.patterns, mask, self.graph.subgraph(mask), symmetric=symmetric)
+        return View(self.graph, self.patterns, mask, self.graph.subgraph(mask), symmetric=symmetric, loops=loops)
 
     @contextmanager
     def over(self, view: View | None) -> Iterator[None]:

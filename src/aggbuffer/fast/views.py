@@ -57,12 +57,20 @@ class View:
         mask: The edges that remain, ``[E]`` bool; None for all.
         data: The graph in the user's format, which the model is called with.
         symmetric: Whether every edge that remains has its reverse.
+        loops: What the self-loop of each node weighs, ``[N]``, where a layer adds one and in the degree; None for 1.
     """
 
     def __init__(
-        self, graph: Graph, patterns: dict[bool, Pattern], mask: Tensor | None, data: Data, *, symmetric: bool
+        self,
+        graph: Graph,
+        patterns: dict[bool, Pattern],
+        mask: Tensor | None,
+        data: Data,
+        *,
+        symmetric: bool,
+        loops: Tensor | None = None,
     ) -> None:
-        self.graph, self.patterns, self.mask, self.data = graph, patterns, mask, data
+        self.graph, self.patterns, self.mask, self.data, self.loops = graph, patterns, mask, data, loops
         edges = data.get("edge_index")
         self.edges: Tensor = edges if edges is not None else data.adj_t
         self.symmetric = symmetric
@@ -75,8 +83,7 @@ class View:
     @cached_property
     def inverse_degree(self) -> Tensor:
         """1 / (D + 1), ``[N, 1]``."""
-        pointer, _, _ = self._entries(loops=True, transposed=False)
-        return (1.0 / pointer.diff().to(self.graph.x.dtype)).unsqueeze(-1)
+        return (1.0 / self._degree(loops=True)).unsqueeze(-1)
 
     def propagate(self, x: Tensor, norm: Norm, *, loops: bool) -> Tensor:
         """The product of this graph's normalised adjacency with ``x`` ``[N, width]``."""
@@ -110,9 +117,17 @@ class View:
     def _values(self, norm: Norm, loops: bool, row: Tensor, column: Tensor, transposed: bool) -> Tensor | None:
         if norm == "sum":
             return None
-        pointer, _, _ = self._entries(loops=loops, transposed=False)
-        degree = pointer.diff().to(self.graph.x.dtype)
+        degree = self._degree(loops=loops)
         if norm == "mean":
             return (1.0 / degree.clamp(min=1.0))[column if transposed else row]
         scale = degree.rsqrt()
-        return scale[row] * scale[column]
+        values = scale[row] * scale[column]
+        if loops and self.loops is not None:
+            values = values * torch.where(row == column, self.loops[row], 1.0)
+        return values
+
+    def _degree(self, *, loops: bool) -> Tensor:
+        """How much each node receives, ``[N]``, in the dtype of the features."""
+        pointer, _, _ = self._entries(loops=loops, transposed=False)
+        degree = pointer.diff().to(self.graph.x.dtype)
+        return degree if self.loops is None or not loops else degree - 1 + self.loops
