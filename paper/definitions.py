@@ -128,12 +128,12 @@ def _depth(layers: int) -> tuple[Line, ...]:
     label = f"{layers} layers"
     return (
         *_pair(label, base, buffer),
-        Line(f"DropEdge, {label}", "DropEdge", f"DropEdge {label}", {**base, "ratio": 0.5}, f"{label} DropEdge"),
+        Line(f"DropEdge, {label}", "DropEdge", f"DropEdge {label}", {**base, "drop": 0.5}, f"{label} DropEdge"),
         Line(
             f"DropEdge_B, {label}",
             "DropEdge_B",
             f"DropEdge_B {label}",
-            {**base, **buffer, "ratio": 0.5},
+            {**base, **buffer},
             f"{label} DropEdge",
         ),
     )

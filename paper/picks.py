@@ -12,7 +12,8 @@ from paper.units import Unit, Value
 
 CONFIGS = Path(__file__).parent / "configs"
 
-RATIOS = ("DropEdge", "DropNode", "DropMessage", "TUNEUP")
+# What each method calls the ratio that is searched.
+RATIOS = {"DropEdge": "drop", "DropNode": "drop", "DropMessage": "drop", "TUNEUP": "drop_edge"}
 SEARCHED = (*RATIOS, "MLP")
 
 
@@ -32,7 +33,7 @@ def write(dataset: str, chosen: dict[str, Any]) -> Path:
 
 def needed(unit: Unit) -> bool:
     """Whether the method's settings come from a search; a search itself and fixed ratios need none."""
-    return unit.method in SEARCHED and not unit.search and "ratio" not in dict(unit.changes)
+    return unit.method in SEARCHED and not unit.search and RATIOS.get(unit.method) not in dict(unit.changes)
 
 
 def for_unit(unit: Unit) -> dict[str, Value] | None:

@@ -2,8 +2,8 @@
 
 DropEdge, DropNode, DropMessage and TUNEUP: the ratio, over the paper's whole grid; TUNEUP keeps the base's learning
 rate, dropout and weight decay, which the paper searches too. MLP: the base's grid one coordinate after another, each
-starting from the best so far, beginning with the base's own settings; ten of 108 combinations. The buffer's whole grid
-is there as well, but the tables use the paper's published choice.
+starting from the best so far, beginning with the base's own settings; ten of 108 combinations. GraphPatcher runs with
+its authors' settings. The buffer's whole grid is there as well, but the tables use the paper's published choice.
 """
 
 from __future__ import annotations
@@ -13,22 +13,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paper import picks
+from paper.settings import GRIDS
 from paper.store import Store
 from paper.units import BUFFERS, Unit, Value
 
 SPLIT = 0
-RATIO_GRID = tuple(round(0.1 * i, 1) for i in range(1, 11))
-MLP_GRID: dict[str, tuple[Value, ...]] = {
-    "lr": (1e-2, 1e-3, 5e-3),
-    "weight_decay": (0.0, 5e-4, 5e-5),
-    "dropout": (0.2, 0.3, 0.5, 0.7),
-    "hidden": (64, 256, 512),
-}
-BUFFER_GRID: dict[str, tuple[Value, ...]] = {
-    "strength": (1.0, 0.5, 0.1),
-    "drop_edge": (0.2, 0.5, 0.7, 1.0),
-    "dropout": (0.0, 0.2, 0.5, 0.7),
-}
 BUFFER_METHODS = ("GCN_B paper", "GCN_B reference", "GCN_B default")
 METHODS = picks.SEARCHED
 
@@ -69,12 +58,13 @@ def write_picks(store: Store, datasets: Iterable[str]) -> list[str]:
 
 def _of_method(store: Store, method: str, dataset: str) -> list[Unit]:
     if method in picks.RATIOS:
-        return [_unit(dataset, method, {"ratio": ratio}) for ratio in RATIO_GRID]
+        name = picks.RATIOS[method]
+        return [_unit(dataset, method, {name: ratio}) for ratio in GRIDS[method][name]]
     if method == "MLP":
         return _coordinates(store, dataset, method)
     if method in BUFFER_METHODS:
-        names = [BUFFERS + name for name in BUFFER_GRID]
-        grid = itertools.product(*BUFFER_GRID.values())
+        names = [BUFFERS + name for name in GRIDS["GCN_B paper"]]
+        grid = itertools.product(*GRIDS["GCN_B paper"].values())
         return [_unit(dataset, method, dict(zip(names, values, strict=True))) for values in grid]
     raise LookupError(f"there is no grid for {method!r}; there is one for {', '.join((*METHODS, *BUFFER_METHODS))}")
 
@@ -82,7 +72,7 @@ def _of_method(store: Store, method: str, dataset: str) -> list[Unit]:
 def _coordinates(store: Store, dataset: str, method: str) -> list[Unit]:
     """The base's own settings, then all values of one setting after another, as far as results allow."""
     tried = [_unit(dataset, method, {})]
-    for name, values in MLP_GRID.items():
+    for name, values in GRIDS[method].items():
         best = _best(store, tried)
         if best is None:
             break

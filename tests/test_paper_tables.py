@@ -12,6 +12,7 @@ import pytest
 from paper import bars, picks, published, render, search, statistics
 from paper.definitions import HERE, TABLES, TWELVE, Line, Table
 from paper.readme import PAGE, current
+from paper.settings import GRIDS
 from paper.store import Store
 from paper.tables import fill
 from paper.units import Unit
@@ -57,7 +58,7 @@ def test_statistics_by_hand() -> None:
 def test_cells_by_hand(store: Store) -> None:
     put(store, "GCN", [0.82, 0.84])
     put(store, "AGG", [0.80])
-    put(store, "GCN_B paper", [0.86, 0.88], picked={"ratio": 0.1})
+    put(store, "GCN_B paper", [0.86, 0.88], picked={"drop": 0.1})
     filled = fill(SMALL, store)
     gcn, agg, buffered = (row.cells["Cora"] for row in filled.sections[0].rows)
     assert (gcn.mean, gcn.deviation, gcn.splits) == pytest.approx((83.0, math.sqrt(2), 2))
@@ -73,7 +74,7 @@ def test_cells_by_hand(store: Store) -> None:
 
 def test_formats_say_the_same(store: Store) -> None:
     put(store, "GCN", [0.82, 0.84])
-    put(store, "GCN_B paper", [0.86, 0.88], picked={"ratio": 0.1})
+    put(store, "GCN_B paper", [0.86, 0.88], picked={"drop": 0.1})
     filled = fill(SMALL, store)
     told = render.markdown(filled)
     assert "83.00 ± 1.41 (2)" in told
@@ -125,13 +126,13 @@ def test_a_search_is_judged_on_validation_and_goes_on_where_it_stopped(
 ) -> None:
     monkeypatch.setattr(picks, "CONFIGS", tmp_path / "configs")
     ratios = search.units(store, ["Cora"], ["DropEdge"])
-    assert [dict(unit.changes)["ratio"] for unit in ratios] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    assert [dict(unit.changes)["drop"] for unit in ratios] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
     for unit in ratios[:-1]:
-        store.write(unit, {"validation": 0.8 if dict(unit.changes)["ratio"] in (0.3, 0.6) else 0.7})
+        store.write(unit, {"validation": 0.8 if dict(unit.changes)["drop"] in (0.3, 0.6) else 0.7})
     assert search.pick(store, "Cora", "DropEdge") is None
     store.write(ratios[-1], {"validation": 0.7})
     assert search.pick(store, "Cora", "DropEdge") == {
-        "changes": {"ratio": 0.3}, "validation": 0.8, "tried": 10, "split": 0
+        "changes": {"drop": 0.3}, "validation": 0.8, "tried": 10, "split": 0
     }  # fmt: skip
 
     def value(unit: Unit) -> float:  # best: lr 1e-3, then dropout 0.2 and width 64
@@ -145,14 +146,14 @@ def test_a_search_is_judged_on_validation_and_goes_on_where_it_stopped(
         rounds += 1
         for unit in todo:
             store.write(unit, {"validation": value(unit)})
-    assert rounds == 1 + len(search.MLP_GRID)
+    assert rounds == 1 + len(GRIDS["MLP"])
     search.write_picks(store, ["Cora"])
     chosen = picks.read("Cora")
     assert chosen["MLP"]["changes"] == {"dropout": 0.2, "hidden": 64, "lr": 1e-3}
     assert chosen["MLP"]["tried"] == 1 + 2 + 2 + 3 + 2
     assert picks.for_unit(Unit.of("Cora", "MLP", 4)) == chosen["MLP"]["changes"]
     assert picks.for_unit(Unit.of("Cora", "GCN", 4)) is None
-    assert picks.for_unit(Unit.of("Cora", "DropEdge", 0, {"ratio": 0.5, "layers": 4})) is None
+    assert picks.for_unit(Unit.of("Cora", "DropEdge", 0, {"drop": 0.5, "layers": 4})) is None
     with pytest.raises(LookupError, match="paper run search --datasets Cora"):
         picks.for_unit(Unit.of("Cora", "TUNEUP", 0))
 
