@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from paper.figures.figure import Figure
+from paper.figures import approximation, curves, discrepancy
 
-FIGURES: dict[str, Figure] = {}
+FIGURES = {module.FIGURE.name: module.FIGURE for module in (curves, approximation, discrepancy)}
