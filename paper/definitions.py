@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
-from paper.units import Unit, Value
+from paper.units import Changes, Unit, Value
 
 HERE = ("Cora", "CiteSeer", "PubMed", "Photo", "CS", "Chameleon")
 TWELVE = (
@@ -245,9 +246,14 @@ def home(unit: Unit) -> str:
         return "search"
     if unit.method.startswith("figure "):
         return "figures"
+    return _homes(unit.dataset).get((unit.method, unit.changes), "other")
+
+
+@cache
+def _homes(dataset: str) -> dict[tuple[str, Changes], str]:
+    """The first table that needs each method and variant on a graph."""
+    homes: dict[tuple[str, Changes], str] = {}
     for table in TABLES.values():
-        for line in table.lines:
-            known = Unit.of(unit.dataset, line.method, unit.split, line.changes)
-            if unit.dataset in table.datasets and known == unit:
-                return table.name
-    return "other"
+        for line in table.lines if dataset in table.datasets else ():
+            homes.setdefault((line.method, Unit.of(dataset, line.method, 0, line.changes).changes), table.name)
+    return homes

@@ -25,7 +25,7 @@ from paper.units import Unit, settings_of
 DATASET, SHARE = "Cora", 0.5
 METHODS = {"MLP": "MLP", "GCN": "GCN", "GCN_B": "GCN_B paper"}
 QUANTITIES = {
-    "c1": "C1, passed on from the layer before",
+    "c1": "C1, passed on (at least)",
     "c2": "C2, made by the edges alone",
     "output": "how far the output moves",
 }
@@ -115,7 +115,7 @@ def _panel(name: str, told: str, number: int, rows: list[tuple[int, str]], resul
     allowed = [of(layer, label, f"{name}_bound") for layer, label in rows]
     logs = [math.log10(v) for v in (*measured, *allowed) if v > 0] or [0.0, 1.0]
     low, high = math.floor(min(logs)), max(math.ceil(max(logs)), math.floor(min(logs)) + 1)
-    left, span = 170 + 250 * number, 210
+    left, span = 190 + 250 * number, 210
 
     def x(value: float) -> float:
         return left + span * ((math.log10(value) if value > 0 else low) - low) / (high - low)
@@ -125,7 +125,7 @@ def _panel(name: str, told: str, number: int, rows: list[tuple[int, str]], resul
     for power in range(low, high + 1, max(1, (high - low) // 4)):
         at = x(10.0**power)
         parts.append(f'<line class="grid" x1="{at:.1f}" y1="40" x2="{at:.1f}" y2="{bottom}"/>')
-        parts.append(f'<text x="{at:.1f}" y="{bottom + 14}" text-anchor="middle">{10.0**power:g}</text>')
+        parts.append(f'<text x="{at:.1f}" y="{bottom + 14}" text-anchor="middle">{_power(power)}</text>')
     for i, ((_, label), found, bound) in enumerate(zip(rows, measured, allowed, strict=True)):
         y = 56 + 26 * i
         if bound > 0:
@@ -135,6 +135,10 @@ def _panel(name: str, told: str, number: int, rows: list[tuple[int, str]], resul
         else:
             parts.append(f'<text x="{left - 14}" y="{y + 4}">0</text>')
     return "".join(parts)
+
+
+def _power(exponent: int) -> str:
+    return "1" if exponent == 0 else "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 FIGURE = Figure("discrepancy", "C1 and C2 of every layer beside the theorem's bounds", DATASET, 5, measure, draw)
