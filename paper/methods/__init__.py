@@ -59,13 +59,14 @@ Method = Callable[[Task], Outcome]
 
 def by_name() -> dict[str, Method]:
     """Every method by the name that the tables use."""
-    from paper.methods import buffer, components, dropedge, dropnode, gcn, mlp, tuneup
+    from paper.methods import buffer, components, dropedge, dropmessage, dropnode, gcn, mlp, tuneup
 
     return {
         "MLP": mlp.train,
         "GCN": gcn.train,
         "DropEdge": dropedge.train,
         "DropNode": dropnode.train,
+        "DropMessage": dropmessage.train,
         "TUNEUP": tuneup.train_twice,
         **{name: variant.train for name, variant in buffer.VARIANTS.items()},
         "minus freezing": components.minus_freezing,
