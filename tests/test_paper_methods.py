@@ -17,15 +17,22 @@ from aggbuffer.fast.runner import FastLayers
 from aggbuffer.graph import Graph
 from aggbuffer.perturb import keep_mask
 from conftest import small_graph
-from paper.bases import new
+from paper.bases import GNN, new
 from paper.bases.convs import RandomWalkConv, fast_forms
 from paper.bases.store import file_for
 from paper.methods import Task, by_name, dropmessage, dropnode
+from paper.methods.graphpatcher import local
+from paper.methods.graphpatcher.local import Seen, Surroundings, answers
+from paper.methods.graphpatcher.model import Generator, read
+from paper.methods.graphpatcher.training import DEFAULTS as PATCHER_DEFAULTS
+from paper.methods.graphpatcher.training import Curriculum
+from paper.methods.graphpatcher.training import fit as fit_patcher
 from paper.settings import BaseSettings, BufferSettings
 
 BASE = BaseSettings(16, 1e-2, 5e-4, 0.3, max_epochs=4)
 BUFFER = BufferSettings(0.5, 0.2, 0.5)
 FITTED = {"max_epochs": 3}
+PATCHER = {"hidden": 12, "batch": 8, "max_iterations": 4, "validate_every": 2}
 BASE_METHODS = ("MLP", "GCN", "DropEdge", "DropNode", "DropMessage", "TUNEUP")
 
 
@@ -35,7 +42,8 @@ def task(folder: Path, **changes: object) -> Task:
 
 @pytest.mark.parametrize("name", list(by_name()))
 def test_every_method_gives_a_model_that_can_be_evaluated(name: str, tmp_path: Path) -> None:
-    unit = task(tmp_path, params={} if name in BASE_METHODS else FITTED)
+    params = {} if name in BASE_METHODS else PATCHER if name == "GraphPatcher" else FITTED
+    unit = task(tmp_path, params=params)
     outcome = by_name()[name](unit)
     evaluation = ab.evaluate(outcome.model, unit.data, keep=(1, 0))
     assert evaluation.overall.accuracy > 0
@@ -188,3 +196,82 @@ def test_training_leaves_the_global_random_state(tmp_path: Path) -> None:
     for name in BASE_METHODS:
         by_name()[name](task(tmp_path))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+# GraphPatcher
+
+
+def literal_answer(gnn: GNN, data: Data, anchor: int, lost: Tensor, virtual: Tensor) -> Tensor:
+    """The GNN run on the whole graph without the messages of ``lost`` to the anchor, with virtual neighbours."""
+    source, target = data.edge_index
+    edges = data.edge_index[:, ~((target == anchor) & torch.isin(source, lost))]
+    made = data.num_nodes + torch.arange(virtual.size(0))
+    links = torch.stack([made, torch.full_like(made, anchor)])
+    edges = torch.cat([edges, links, links.flip(0)], dim=1)
+    return gnn(torch.cat([data.x, virtual]), edges)[anchor]
+
+
+@pytest.mark.parametrize("changes", [{}, {"aggregation": "rw"}, {"residual": True, "activation": "elu"}], ids=str)
+def test_graphpatcher_answers_at_many_anchors_as_the_gnn_does_at_each(changes: dict[str, object]) -> None:
+    data = small_graph()
+    gnn = new(data, replace(BASE, **changes), seed=0).eval().requires_grad_(False)
+    net, around, draw = read(gnn), Surroundings(data.edge_index, data.num_nodes), torch.Generator().manual_seed(5)
+    seen = Seen.of(net, data.x @ net.maps.t(), around)
+    anchors = torch.tensor([3, 0, 13, 7])  # the last node is isolated
+    ego = around.ego(anchors)
+    kept = (torch.rand(ego.near.numel(), 1, generator=draw) >= 0.5).float()
+    for count in (0, 1, 3):
+        virtual = torch.randn(4, count, data.num_features, generator=draw)
+        found = answers(net, seen, ego, kept, virtual @ net.maps.t())
+        for i, anchor in enumerate(anchors.tolist()):
+            lost = ego.near[(ego.who == i) & (kept.squeeze(-1) == 0)]
+            assert torch.allclose(found[i], literal_answer(gnn, data, anchor, lost, virtual[i]), atol=1e-5)
+
+
+def test_graphpatcher_patches_all_nodes_as_it_patches_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = small_graph()
+    gnn = new(data, BASE, seed=0).eval()
+    model, _ = fit_patcher(gnn, data, {**PATCHER_DEFAULTS, **PATCHER}, seed=0)
+    everyone = torch.arange(data.num_nodes)
+    together = model.patched(data.x, data.edge_index, everyone, [0, 1, 3])
+    assert torch.allclose(together[0], gnn(data.x, data.edge_index), atol=1e-5)
+    monkeypatch.setattr(local, "_AT_ONCE", 1)
+    alone = [model.patched(data.x, data.edge_index, node.view(1), [0, 1, 3]) for node in everyone]
+    assert torch.allclose(together, torch.cat(alone, dim=1), atol=1e-5)
+    assert torch.allclose(together, model.patched(data.x, data.edge_index, everyone, [0, 1, 3]), atol=1e-5)
+
+    generator, made = model.generator, torch.empty(0, data.num_features)  # literally, at one node
+    for count in range(3):
+        nets = generator.net(), Surroundings(data.edge_index, data.num_nodes)
+        seen = Seen.of(nets[0], data.x @ nets[0].maps.t(), nets[1])
+        ego = nets[1].ego(torch.tensor([4]))
+        kept = torch.ones(ego.near.numel(), 1)
+        read_out = answers(nets[0], seen, ego, kept, made.unsqueeze(0) @ nets[0].maps.t())
+        made = torch.cat([made, generator.last(generator.code(read_out, generator.own(data.x[4:5])))])
+        if count in (0, 2):
+            expected = literal_answer(gnn, data, 4, torch.empty(0), made)
+            assert torch.allclose(together[1 if count == 0 else 2, 4], expected, atol=1e-5)
+
+
+def test_graphpatcher_learns_and_leaves_the_gnn_alone() -> None:
+    data = demo_graph()
+    gnn = new(data, BASE, seed=0).eval()
+    before = {name: value.clone() for name, value in gnn.state_dict().items()}
+    params = {**PATCHER_DEFAULTS, **PATCHER, "lr": 1e-2, "batch": 64}
+    draw = torch.Generator().manual_seed(0)
+    curriculum = Curriculum(gnn, data, params, draw)
+    made_by = Generator(data.num_features, 12, 0.0)
+    optimizer = torch.optim.AdamW(made_by.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        losses.append(curriculum.loss(made_by))
+        optimizer.zero_grad()
+        losses[-1].backward()
+        optimizer.step()
+    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
+    assert all(torch.equal(value, before[name]) for name, value in gnn.state_dict().items())
+
+
+def test_graphpatcher_refuses_what_it_is_not_written_for(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="two layers"):
+        by_name()["GraphPatcher"](task(tmp_path, base=replace(BASE, layers=3), params=PATCHER))
