@@ -59,14 +59,16 @@ Method = Callable[[Task], Outcome]
 
 def by_name() -> dict[str, Method]:
     """Every method by the name that the tables use."""
-    from paper.methods import buffer, components, dropedge, dropnode, gcn, mlp, tuneup
+    from paper.methods import buffer, components, dropedge, dropmessage, dropnode, gcn, graphpatcher, mlp, tuneup
 
     return {
         "MLP": mlp.train,
         "GCN": gcn.train,
         "DropEdge": dropedge.train,
         "DropNode": dropnode.train,
+        "DropMessage": dropmessage.train,
         "TUNEUP": tuneup.train_twice,
+        "GraphPatcher": graphpatcher.train,
         **{name: variant.train for name, variant in buffer.VARIANTS.items()},
         "minus freezing": components.minus_freezing,
         "minus block": components.minus_block,
