@@ -97,13 +97,15 @@ def status() -> None:
     """What is done, being measured, and to do, with the time left on one process."""
     store, rows = Store(), []
     past = durations.Durations(store)
-    for table in TABLES.values():
-        every = list(table.units(_here(table)))
+    work = {table.name: list(table.units(_here(table))) for table in TABLES.values()}
+    work["search"] = search.units(store, HERE, search.METHODS)  # what can be told of it so far
+    work |= {f"figure {chosen.name}": list(chosen.units()) for chosen in FIGURES.values()}
+    for name, every in work.items():
         todo = [unit for unit in every if not store.has(unit)]
         running = sum(store.is_claimed(unit) for unit in todo)
         left = durations.estimate(past, todo) if todo else "–"
-        rows.append([table.name, str(len(every) - len(todo)), str(running), str(len(todo) - running), left])
-    typer.echo(markdown_table(["table", "done", "running", "to do", "time left"], rows))
+        rows.append([name, str(len(every) - len(todo)), str(running), str(len(todo) - running), left])
+    typer.echo(markdown_table(["what", "done", "running", "to do", "time left"], rows))
 
 
 @app.command()
