@@ -16,7 +16,7 @@ import aggbuffer as ab
 from aggbuffer.data import load
 from aggbuffer.files import write_bytes
 from aggbuffer.text import markdown_table
-from paper.bases import train_gcn
+from paper.bases import train_new
 from paper.environment import describe
 from paper.settings import BASE, BUFFER
 
@@ -28,7 +28,7 @@ SHARES = (1.0, 0.5, 0.0)
 def measure(root: Path, split: int) -> dict[str, Any]:
     """One split: the base, a buffer stopped on validation loss, and one fitted on a graph without labels or masks."""
     data = load(DATASET, root, split=split)
-    base = train_gcn(data, BASE[DATASET], seed=split).gnn
+    base = train_new(data, BASE[DATASET], seed=split).gnn
     settings = BUFFER[DATASET]
     wanted = {
         "drop_edge": settings.drop_edge,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import aggbuffer as ab
 from aggbuffer.data import load
-from paper.bases import train_gcn
+from paper.bases import train_new
 from paper.settings import BASE, BUFFER
 
 SPLITS = 5
@@ -19,7 +19,7 @@ SPLITS = 5
 def gains_on(name: str, root: Path, split: int) -> Tensor:
     """Points gained with all edges and with none."""
     data = load(name, root, split=split)
-    base = train_gcn(data, BASE[name], seed=split).gnn
+    base = train_new(data, BASE[name], seed=split).gnn
     before = ab.evaluate(base, data, keep=(1, 0))
     model = ab.attach(base, data)
     settings = BUFFER[name]

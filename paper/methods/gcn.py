@@ -1,31 +1,50 @@
-"""GCN: the base model of every other method, trained once a split and kept."""
+"""GCN: the base model of every other method (or another architecture in its place), trained once a split and kept."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
 
-import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
-from torch import nn
-
-from aggbuffer.files import write_safetensors
-from paper.bases import GCN, train_gcn
+from paper.bases import Augmentation, kept, train_new
 from paper.methods import Outcome, Task
-from paper.settings import BASE
+from paper.settings import BaseSettings
 
 
 def train(task: Task) -> Outcome:
-    """The base GCN with the paper's hyperparameters."""
-    settings = BASE[task.dataset]
-    path = task.bases / f"{task.dataset}-{task.split}.safetensors"
-    if not path.exists():
-        trained = train_gcn(task.data, settings, task.split)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        notes = {"epochs": trained.epochs, "best_epoch": trained.best_epoch, "val_accuracy": trained.val_accuracy}
-        write_safetensors(trained.gnn.state_dict(), path, {key: str(value) for key, value in notes.items()})
-    with safe_open(path, framework="pt") as file:
-        notes = {key: float(value) for key, value in file.metadata().items()}
-    gnn: nn.Module = GCN(task.data.num_features, int(task.data.y.max()) + 1, settings, torch.Generator())
-    gnn.load_state_dict(load_file(path))
-    return Outcome(gnn.eval(), {"settings": asdict(settings), **notes})
+    """Without anything added."""
+    return supervised(task, "base", task.base)
+
+
+def alone(task: Task) -> Task:
+    """The task of training the base of another method: without that method's own hyperparameters."""
+    return replace(task, params={})
+
+
+def supervised(
+    task: Task,
+    method: str,
+    settings: BaseSettings,
+    augmentation: Augmentation | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """A model trained on labels, kept.
+
+    Args:
+        task: Graph and split.
+        method: A name for the file.
+        settings: Of model and training.
+        augmentation: Of the training steps.
+        params: What the augmentation was made from.
+    """
+    params = params or {}
+    trained = kept(
+        task.bases,
+        f"{task.dataset}-{task.split}-{method}",
+        task.data,
+        settings,
+        params,
+        lambda: train_new(task.data, settings, task.split, augmentation),
+    )
+    record: dict[str, Any] = {"settings": asdict(settings), "params": dict(params), **trained.record()}
+    return Outcome(trained.gnn, record | {"seconds": {"train": trained.seconds}})
