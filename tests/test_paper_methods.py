@@ -13,10 +13,12 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 import aggbuffer as ab
 from aggbuffer.data import demo_graph
+from aggbuffer.fast.passes import FastPasses
 from aggbuffer.fast.runner import FastLayers
 from aggbuffer.graph import Graph
+from aggbuffer.passes import choose_passes
 from aggbuffer.perturb import keep_mask
-from conftest import small_graph
+from conftest import seeded, shake, small_graph
 from paper.bases import GNN, new
 from paper.bases.convs import RandomWalkConv, fast_forms
 from paper.bases.store import file_for
@@ -172,6 +174,16 @@ def test_buffers_attach_to_every_base_and_answer_to_the_edges(changes: dict[str,
         assert torch.equal(outcome.model(unit.data.x, edges), base(unit.data.x, edges))
 
 
+@pytest.mark.parametrize("changes", [{"aggregation": "rw"}, {"architecture": "gin"}], ids=str)
+def test_a_fit_runs_the_layers_that_pyg_lacks_over_its_views(changes: dict[str, object]) -> None:
+    data = small_graph()
+    model = shake(ab.attach(new(data, replace(BASE, **changes), seed=0), data))
+    passes = choose_passes(model, Graph.of(data), accelerate=True)
+    assert isinstance(passes, FastPasses)
+    with passes.ready():
+        assert all("forward" in vars(conv) for conv in model.base.convs)
+
+
 def test_a_kept_base_is_found_again_and_another_setting_is_another_file(tmp_path: Path) -> None:
     unit = task(tmp_path)
     first, again = by_name()["GCN"](unit), by_name()["GCN"](unit)
@@ -260,7 +272,7 @@ def test_graphpatcher_learns_and_leaves_the_gnn_alone() -> None:
     params = {**PATCHER_DEFAULTS, **PATCHER, "lr": 1e-2, "batch": 64}
     draw = torch.Generator().manual_seed(0)
     curriculum = Curriculum(gnn, data, params, draw)
-    made_by = Generator(data.num_features, 12, 0.0)
+    made_by = seeded(lambda: Generator(data.num_features, 12, 0.0))
     optimizer = torch.optim.AdamW(made_by.parameters(), lr=1e-2)
     losses = []
     for _ in range(30):

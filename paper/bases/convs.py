@@ -82,7 +82,7 @@ def fast_forms(gnn: nn.Module) -> dict[nn.Module, FastForm]:
     """The layers of a base model that can run over a view, and how."""
     forms: dict[nn.Module, FastForm] = {}
     for module in gnn.modules():
-        if isinstance(module, RandomWalkConv | LinearGINConv | GraphFree):
+        if isinstance(module, GraphFree):
             forms[module] = module.fast_form
         elif isinstance(module, BiasFirstSGConv):
             forms[module] = _sgc(module)

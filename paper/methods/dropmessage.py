@@ -136,4 +136,5 @@ class _Sums:
 def train(task: Task) -> Outcome:
     """With ``drop``, the share of entries."""
     params = task.merged(drop=0.5)
-    return gcn.supervised(task, "DropMessage", task.base, DropMessage(params["drop"]), params)
+    outcome = gcn.supervised(task, "DropMessage", task.base, DropMessage(params["drop"]), params)
+    return Outcome(outcome.model, outcome.record | {"degenerate": params["drop"] == 1})

@@ -62,4 +62,5 @@ def _residual(residual: GraphFree) -> FastForm:
 def train(task: Task) -> Outcome:
     """With ``drop``, the share of rows."""
     params = task.merged(drop=0.5)
-    return gcn.supervised(task, "DropNode", task.base, DropNode(params["drop"]), params)
+    outcome = gcn.supervised(task, "DropNode", task.base, DropNode(params["drop"]), params)
+    return Outcome(outcome.model, outcome.record | {"degenerate": params["drop"] == 1})

@@ -12,7 +12,8 @@ from paper.settings import BaseSettings
 
 
 def train(task: Task) -> Outcome:
-    """Without anything added."""
+    """Without anything added, and so without hyperparameters of its own."""
+    task.merged()
     return supervised(task, "base", task.base)
 
 

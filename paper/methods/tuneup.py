@@ -10,6 +10,7 @@ import torch
 from paper.bases import Trained, kept, train
 from paper.methods import Outcome, Task, gcn
 from paper.methods.dropedge import DropEdge
+from paper.settings import BaseSettings
 
 _SECOND_STAGE = 1_000_003  # keeps its draws apart from those of the first
 
@@ -30,7 +31,7 @@ def train_twice(task: Task) -> Outcome:
     return Outcome(trained.gnn, record | {"seconds": {**first.record["seconds"], "second": trained.seconds}})
 
 
-def _second_stage(task: Task, first: Outcome, settings: Any, params: dict[str, Any]) -> Trained:
+def _second_stage(task: Task, first: Outcome, settings: BaseSettings, params: dict[str, Any]) -> Trained:
     data, gnn = task.data, first.model
     with torch.no_grad():
         targets = torch.where(data.train_mask, data.y, gnn(data.x, data.edge_index).argmax(-1))

@@ -77,9 +77,14 @@ class Pass:
 
 
 def fast_form(conv: nn.Module) -> FastForm | None:
-    """A function that computes ``conv(x, edges)`` over a view, or None if this layer is not covered."""
+    """A function that computes ``conv(x, edges)`` over a view, or None if this layer is not covered.
+
+    A layer of the user's own may bring one: a method ``fast_form(p, x)``.
+    """
     if not _is_as_built(conv):
         return None
+    if hasattr(conv, "fast_form"):
+        return cast(FastForm, conv.fast_form)
     if type(conv) is GCNConv and conv.normalize and conv.add_self_loops and not conv.improved and conv.aggr == "add":
         return (lambda p, x: _gcn(cast(GCNConv, conv), p, x)) if _is_plain(conv.lin, bias=False) else None
     if type(conv) is SAGEConv and conv.aggr == "mean" and not conv.project and not conv.normalize:
