@@ -33,7 +33,7 @@ class PlainStep:
             dropped = F.dropout(h, ratio) if i else h
             out = conv(dropped, edges) + inverse.unsqueeze(-1) * (torch.cat(hidden, -1) @ self.weights[i])
             if self.residuals:
-                out = out + self.residuals[i](dropped)
+                out = out + self.residuals[i](dropped, edges)
             if i < len(self.convs) - 1:
                 out = F.relu(self.norms[i](out) if self.norms else out)
             h = out

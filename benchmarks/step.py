@@ -20,7 +20,7 @@ from aggbuffer.result import EpochRecord
 from aggbuffer.text import markdown_table
 from benchmarks.graphs import LARGE, Case, case
 from benchmarks.plain import PlainStep
-from paper.bases import GCN
+from paper.bases import new
 from paper.environment import describe
 
 RESULTS = Path(__file__).parent / "results" / "step"
@@ -31,7 +31,7 @@ WARM_UP = 3
 def measure(which: Case, steps: int) -> dict[str, Any]:
     """Median seconds of a step of either, taken alternately so that both see the same machine."""
     torch.manual_seed(0)
-    gnn = GCN(which.data.num_features, int(which.data.y.max()) + 1, which.base, torch.Generator()).eval()
+    gnn = new(which.data, which.base, seed=0).eval()
     peer = PlainStep(which, gnn)
     model = ab.attach(gnn, which.data)
     ours: list[float] = []
