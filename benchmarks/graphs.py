@@ -28,7 +28,7 @@ class Case:
 def case(name: str, root: Path | None) -> Case:
     """One case with the paper's widths and ratios."""
     if name == LARGE:
-        return Case(name, _large(), BaseSettings(512, 1e-2, 5e-5, 0.5), 0.0, 0.5)
+        return Case(name, _large(), BaseSettings(512, 1e-2, 5e-5, 0.5, "rw"), 0.0, 0.5)
     buffer = BUFFER[name]
     return Case(name, load(name, root), BASE[name], buffer.dropout, buffer.drop_edge)
 

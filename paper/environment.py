@@ -11,6 +11,7 @@ import torch
 import torch_geometric
 
 import aggbuffer
+from aggbuffer.fast.rates import processor
 
 
 def describe() -> dict[str, str | int]:
@@ -20,7 +21,7 @@ def describe() -> dict[str, str | int]:
         "torch": torch.__version__,
         "torch_geometric": torch_geometric.__version__,
         "python": platform.python_version(),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count() or 0,
         "threads": torch.get_num_threads(),
     }
@@ -41,11 +42,3 @@ def peak_memory() -> float:
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
     except (OSError, StopIteration):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from aggbuffer import BufferedGNN
 FEATURES, CLASSES = 6, 4
 
 torch.sparse.check_sparse_tensor_invariants.enable()
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="aggbuffer-tests-")  # what is measured here stays here
 torch.set_num_threads(1)  # on small graphs threads only wait for each other
 
 

@@ -16,9 +16,10 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GIN, GCNConv, GraphConv, GraphSAGE, SAGEConv, Sequential, SGConv
 
 import aggbuffer as ab
+from aggbuffer.fast.features import Features
 from aggbuffer.fast.passes import FastPasses, can_run
+from aggbuffer.fast.rates import sparse_below
 from aggbuffer.fast.runner import fast_forms
-from aggbuffer.fast.sparse import SPARSE_BELOW, Features
 from aggbuffer.fast.views import Pattern, View
 from aggbuffer.graph import Graph
 from aggbuffer.passes import PlainPasses, choose_passes
@@ -210,7 +211,7 @@ def test_features_are_multiplied_as_what_they_are() -> None:
     for sparse in (True, False):
         x = graph(sparse=sparse).x
         features = Features(x)
-        assert features.is_sparse == ((x != 0).float().mean() < SPARSE_BELOW)
+        assert features.is_sparse == ((x != 0).float().mean() < sparse_below())
         assert features.is_sparse == sparse
         torch.testing.assert_close(features @ weight, x @ weight)
         (gradient,) = torch.autograd.grad((features @ weight).sin().sum(), weight)

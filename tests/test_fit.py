@@ -7,7 +7,7 @@ import logging
 import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -421,7 +421,8 @@ def test_a_custom_perturbation_replaces_drop_edge() -> None:
     for options in ({"drop_edge": 1.0}, {"perturb": lose_all}):
         with buffered(base(), data) as model:
             runs.append(fit(model, data, **options).history)
-    assert runs[0] == runs[1]
+    for one, other in zip(*runs, strict=True):  # equal but for rounding: the fast path knows DropEdge's graphs
+        assert astuple(one) == pytest.approx(astuple(other), rel=1e-4)
 
 
 def test_dropping_no_edge_leaves_nothing_to_be_robust_against() -> None:

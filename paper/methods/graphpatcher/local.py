@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aggbuffer.fast.sparse import Csr, row_pointer
+from aggbuffer.fast.csr import Csr, row_pointer
 
 _AT_ONCE = 2**13  # pairs of an anchor and a neighbour
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.nn import GCNConv
 
-from aggbuffer.fast.sparse import Features
+from aggbuffer.fast.features import Features
 from aggbuffer.perturb import dropout
 from paper.bases import GNN
 from paper.methods.graphpatcher.local import Net, Seen, Surroundings, answers, random_walk, symmetric

@@ -79,9 +79,9 @@ class Pass:
 def fast_form(conv: nn.Module) -> FastForm | None:
     """A function that computes ``conv(x, edges)`` over a view, or None if this layer is not covered.
 
-    A layer of the user's own may bring one: a method ``fast_form(p, x)``.
+    A layer of the user's own may bring one, also one that passes no messages: a method ``fast_form(p, x)``.
     """
-    if not _is_as_built(conv):
+    if not is_as_built(conv):
         return None
     if hasattr(conv, "fast_form"):
         return cast(FastForm, conv.fast_form)
@@ -97,16 +97,19 @@ def fast_form(conv: nn.Module) -> FastForm | None:
 
 def sgc_propagation(conv: nn.Module) -> bool:
     """Whether the conv is an SGConv whose hops a view can make."""
-    if type(conv) is not SGConv or not _is_as_built(conv):
+    if type(conv) is not SGConv or not is_as_built(conv):
         return False
     return bool(conv.add_self_loops and conv.aggr == "add" and _is_plain(conv.lin))
 
 
-def _is_as_built(conv: nn.Module) -> bool:
+def is_as_built(conv: nn.Module) -> bool:
     """Whether nothing was hooked into the layer that its fast form would pass by, or that may write into its output."""
-    if not isinstance(conv, MessagePassing) or conv.flow != "source_to_target" or conv.decomposed_layers != 1:
-        return False
-    if conv.explain or any(getattr(conv, name) for name in vars(conv) if name.endswith("_hooks") and name[1:] in _PYG):
+    if isinstance(conv, MessagePassing):
+        if conv.flow != "source_to_target" or conv.decomposed_layers != 1 or conv.explain:
+            return False
+        if any(getattr(conv, name) for name in vars(conv) if name.endswith("_hooks") and name[1:] in _PYG):
+            return False
+    elif not hasattr(conv, "fast_form"):
         return False
     hooks = [*conv._forward_pre_hooks.values(), *conv._forward_hooks.values()]
     return all(isinstance(getattr(hook, "__self__", None), LayerHooks) for hook in hooks)

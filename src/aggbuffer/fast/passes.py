@@ -17,9 +17,10 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, Linear, SGConv
 
 from aggbuffer.buffer import Aggregate, AggregationBuffer
-from aggbuffer.fast.layers import FastForm, Pass, fast_form, sgc_propagation
+from aggbuffer.fast.features import NARROW, by_columns
+from aggbuffer.fast.joined import joined
+from aggbuffer.fast.layers import FastForm, Pass, fast_form, is_as_built, sgc_propagation
 from aggbuffer.fast.runner import FastLayers, covers
-from aggbuffer.fast.sparse import by_columns
 from aggbuffer.fast.views import View
 from aggbuffer.graph import Graph
 from aggbuffer.model import BufferedGNN
@@ -38,11 +39,13 @@ class FastPasses(FastLayers):
         self.model = model
         self._hops_made_by = -1
         self._projected: dict[int, Tensor] = {}
+        self._beside: tuple[Tensor, int, Tensor] | None = None  # H, block, and what of its term H has given already
         self._constants: dict[tuple[nn.Module, str], Tensor] = {}
 
     def run(self, view: View | Data) -> Tensor:
         """Logits ``[N, C]``."""
         known = isinstance(view, View)
+        self._beside = None
         with self.over(view if known else None):
             return self.model.run(view.data if known else view)
 
@@ -61,7 +64,8 @@ class FastPasses(FastLayers):
     def ready(self) -> Iterator[None]:
         """The context in which all passes are made."""
         modules = dict(self.model.base.named_modules())
-        forms = {modules[spec.name]: self._form(modules[spec.name], i) for i, spec in enumerate(self.model.layers)}
+        forms = {module: fast_form(module) for module in modules.values() if hasattr(module, "fast_form")}
+        forms |= {modules[spec.name]: self._form(modules[spec.name], i) for i, spec in enumerate(self.model.layers)}
         fast = {conv: form for conv, form in forms.items() if form is not None}
         maps = [module for module in modules.values() if type(module) in (nn.Linear, Linear)]
         with self.installed(fast, maps):
@@ -103,6 +107,8 @@ class FastPasses(FastLayers):
             rows = slice(start, start := start + h.size(1))
             if total is None and h is self.graph.x:
                 total = self._projection(module, block, rows)
+            elif (given := self._given(h, block)) is not None:
+                total = given if total is None else total + given
             else:
                 weight = by_columns(module.weight[rows])
                 total = h @ weight if total is None else torch.addmm(total, h, weight)
@@ -141,7 +147,44 @@ class FastPasses(FastLayers):
     def _form(self, conv: nn.Module, index: int) -> FastForm | None:
         if self.model.layers[index].kind == "hops":
             return (lambda p, x: self._sgc(cast(SGConv, conv), index, p, x)) if sgc_propagation(conv) else None
-        return fast_form(conv)
+        form = fast_form(conv)
+        if form is not None:
+            return lambda p, x: form(self._joining(p, index, x), x)
+        if self.model.layers[index].kind == "output" and is_as_built(conv):
+            return lambda p, x: self._plain(conv, p, x)
+        return None
+
+    def _plain(self, conv: nn.Module, p: Pass, x: Tensor) -> Tensor:
+        """A layer without a fast form; what it makes of the features and the whole graph is computed once."""
+        if p.constant is None or not p.view.is_whole:
+            return cast(Tensor, type(conv).forward(conv, x, p.view.edges))
+        return p.constant("output", lambda: cast(Tensor, type(conv).forward(conv, x, p.view.edges)))
+
+    def _joining(self, p: Pass, index: int, x: Tensor) -> Pass:
+        """The same, but one product with H = ``x`` gives what both the layer and its buffer make of it.
+
+        Not where the layer receives a dropped H, which its buffer reads undropped.
+        """
+        state, block = self.model._pass, self.model._starts[index]
+        if state is None or x is self.graph.x or x is not state.hidden[-1] or self.model.layers[index].kind != "output":
+            return p
+        own = cast(AggregationBuffer, self.model.blocks[block]).weight
+
+        def linear(x: Tensor, weight: Tensor) -> Tensor:
+            if weight.size(0) > NARROW or weight.requires_grad or self._beside is not None:
+                return p.linear(x, weight)
+            out, given = joined(x, weight.t(), own[-x.size(1) :])
+            self._beside = x, block, given
+            return out
+
+        return Pass(p.view, linear, p.constant)
+
+    def _given(self, h: Tensor, block: int) -> Tensor | None:
+        """The part of a block's term that ``h`` has given together with the layer."""
+        if self._beside is None or self._beside[0] is not h or self._beside[1] != block:
+            return None
+        given, self._beside = self._beside[2], None
+        return given
 
     def _sgc(self, conv: SGConv, index: int, p: Pass, x: Tensor) -> Tensor:
         """SGConv with the linear map first and a buffer at each hop, in one recurrence."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from aggbuffer.config import Directions
+from aggbuffer.fast.features import Features
 from aggbuffer.fast.layers import FastForm, Pass, fast_form
-from aggbuffer.fast.sparse import Features
 from aggbuffer.fast.views import Pattern, View
 from aggbuffer.graph import Graph, is_sparse_adjacency
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from aggbuffer.fast.sparse import Csr, product, row_pointer
+from aggbuffer.fast.csr import Csr, product, row_pointer
 from aggbuffer.graph import Graph
 
 Norm = Literal["sym", "mean", "sum"]
@@ -75,6 +75,7 @@ class View:
         self.edges: Tensor = edges if edges is not None else data.adj_t
         self.symmetric = symmetric
         self._matrices: dict[tuple[bool, bool, Norm], Csr] = {}
+        self._remaining: dict[tuple[bool, bool], tuple[Tensor, Tensor | None]] = {}
 
     @property
     def is_whole(self) -> bool:
@@ -87,47 +88,56 @@ class View:
 
     def propagate(self, x: Tensor, norm: Norm, *, loops: bool) -> Tensor:
         """The product of this graph's normalised adjacency with ``x`` ``[N, width]``."""
-        # A symmetric matrix is its own transpose.
-        symmetric = norm != "mean" and self.symmetric
+        if norm == "mean":  # as a sum, whose matrix is its own transpose where the graph is symmetric
+            return self.propagate(x, "sum", loops=loops) * self._inverse_count(loops)
         matrix = self._matrix(loops, False, norm)
-        return product(matrix, lambda: matrix if symmetric else self._matrix(loops, True, norm), x)
+        return product(matrix, lambda: matrix if self.symmetric else self._matrix(loops, True, norm), x)
 
     def _matrix(self, loops: bool, transposed: bool, norm: Norm) -> Csr:
         key = (loops, transposed, norm)
         if key not in self._matrices:
-            pointer, column, row = self._entries(loops=loops, transposed=transposed)
-            self._matrices[key] = Csr(pointer, column, self._values(norm, loops, row, column, transposed))
+            pattern, (pointer, at) = self.patterns[loops], self._entries(loops=loops, transposed=transposed)
+            row, column = pattern.row, pattern.column
+            if transposed:
+                row, column = column[pattern.by_source], row[pattern.by_source]
+            column = column if at is None else column[at]
+            values = None
+            if norm == "sym":
+                values = self._symmetric_values(loops, row if at is None else row[at], column)
+            self._matrices[key] = Csr(pointer, column, values)
         return self._matrices[key]
 
-    def _entries(self, *, loops: bool, transposed: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Row pointers, columns and rows of the remaining entries."""
-        pattern = self.patterns[loops]
-        row, column, pointer = pattern.row, pattern.column, pattern.pointer
-        kept = pattern.kept(self.mask)
-        if transposed:
-            row, column, pointer = column[pattern.by_source], row[pattern.by_source], pattern.source_pointer
-            kept = None if kept is None else kept[pattern.by_source]
-        if kept is None:
-            return pointer, column, row
-        before = torch.zeros(kept.numel() + 1, dtype=torch.int32)
-        torch.cumsum(kept, 0, dtype=torch.int32, out=before[1:])
-        at = kept.nonzero().squeeze(-1)
-        return before[pointer], column[at], row[at]
+    def _entries(self, *, loops: bool, transposed: bool) -> tuple[Tensor, Tensor | None]:
+        """Where each row starts among the remaining entries, and which of the pattern's entries they are."""
+        key = (loops, transposed)
+        if key not in self._remaining:
+            pattern = self.patterns[loops]
+            pointer, kept = pattern.pointer, pattern.kept(self.mask)
+            if transposed:
+                pointer, kept = pattern.source_pointer, None if kept is None else kept[pattern.by_source]
+            if kept is None:
+                self._remaining[key] = pointer, None
+            else:
+                before = torch.zeros(kept.numel() + 1, dtype=torch.int32)
+                torch.cumsum(kept, 0, dtype=torch.int32, out=before[1:])
+                self._remaining[key] = before[pointer], kept.nonzero().squeeze(-1)
+        return self._remaining[key]
 
-    def _values(self, norm: Norm, loops: bool, row: Tensor, column: Tensor, transposed: bool) -> Tensor | None:
-        if norm == "sum":
-            return None
-        degree = self._degree(loops=loops)
-        if norm == "mean":
-            return (1.0 / degree.clamp(min=1.0))[column if transposed else row]
-        scale = degree.rsqrt()
+    def _symmetric_values(self, loops: bool, row: Tensor, column: Tensor) -> Tensor:
+        scale = self._degree(loops=loops).rsqrt()
         values = scale[row] * scale[column]
         if loops and self.loops is not None:
             values = values * torch.where(row == column, self.loops[row], 1.0)
         return values
 
+    def _inverse_count(self, loops: bool) -> Tensor:
+        """``[N, 1]``."""
+        if loops:
+            return self.inverse_degree
+        return (1.0 / self._degree(loops=False).clamp(min=1.0)).unsqueeze(-1)
+
     def _degree(self, *, loops: bool) -> Tensor:
         """How much each node receives, ``[N]``, in the dtype of the features."""
-        pointer, _, _ = self._entries(loops=loops, transposed=False)
+        pointer, _ = self._entries(loops=loops, transposed=False)
         degree = pointer.diff().to(self.graph.x.dtype)
         return degree if self.loops is None or not loops else degree - 1 + self.loops
