@@ -20,7 +20,7 @@ from aggbuffer.fast.features import Features
 from aggbuffer.fast.passes import FastPasses, can_run
 from aggbuffer.fast.rates import sparse_below
 from aggbuffer.fast.runner import fast_forms
-from aggbuffer.fast.views import Pattern, View
+from aggbuffer.fast.views import Patterns, View
 from aggbuffer.graph import Graph
 from aggbuffer.passes import PlainPasses, choose_passes
 from aggbuffer.perturb import keep_mask, redrawn_loops
@@ -186,8 +186,7 @@ def test_a_view_is_the_dense_matrix(seed: int, share: float, directed: bool) -> 
     checked = Graph.of(small_graph(seed, directed=directed, loops=True))
     count = checked.num_nodes
     mask = keep_mask(checked, share, torch.Generator().manual_seed(seed))
-    patterns = {loops: Pattern(checked, loops=loops) for loops in (True, False)}
-    view = View(checked, patterns, mask, checked.subgraph(mask), symmetric=False)
+    view = View(checked, Patterns(checked), mask, checked.subgraph(mask), symmetric=False)
     dense = torch.zeros(count, count)
     dense[checked.target[mask], checked.source[mask]] = 1.0
     loops_everywhere = dense.clone().fill_diagonal_(1.0)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from aggbuffer import hops
 from aggbuffer.buffer import AggregationBuffer
 from aggbuffer.config import BufferConfig
+from aggbuffer.fast.inference import Inference
 from aggbuffer.forward import Forward, checked_logits
 from aggbuffer.hooks import Accelerator, ForwardPass, LayerHooks
 from aggbuffer.layers import LayerSpec
@@ -39,7 +40,8 @@ class BufferedGNN(nn.Module):
         self.layers = tuple(specs)
         self.num_features = num_features
         self.forward_call = forward
-        self._enabled = True
+        self._enabled, self._accelerates = True, True
+        self._inference = Inference()
         self._pass: ForwardPass | None = None
         self._accelerator: Accelerator | None = None
         self._dropout: tuple[float, torch.Generator | None] = (0.0, None)
@@ -56,6 +58,8 @@ class BufferedGNN(nn.Module):
         """The base's forward with every aggregation corrected."""
         if not self._enabled:
             return self.base(*args, **kwargs)
+        if self._accelerates and (answer := self._inference.answer(self, args, kwargs)) is not None:
+            return answer
         self._pass = ForwardPass(self.config.weighted_degree)
         try:
             return self.base(*args, **kwargs)
@@ -76,6 +80,15 @@ class BufferedGNN(nn.Module):
             yield self
         finally:
             self._enabled = before
+
+    @contextmanager
+    def plainly(self) -> Iterator[BufferedGNN]:
+        """Inside, calls take the plain path: the model's own layers, and nothing kept between calls."""
+        before, self._accelerates = self._accelerates, False
+        try:
+            yield self
+        finally:
+            self._accelerates = before
 
     @contextmanager
     def dropping(self, ratio: float, generator: torch.Generator | None = None) -> Iterator[BufferedGNN]:

@@ -63,7 +63,8 @@ class PlainPasses:
         return self.graph.subgraph(mask)
 
     def run(self, view: Data) -> Tensor:
-        return self.model.run(view)
+        with self.model.plainly():
+            return self.model.run(view)
 
     def parameters_changed(self) -> None:
         pass

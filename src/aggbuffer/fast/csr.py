@@ -60,8 +60,8 @@ class RowBlocks:
     def __matmul__(self, dense: Tensor) -> Tensor:
         """``Xᵀ dense``, ``[columns of X, width]``, of ``dense`` ``[rows of X, width]``."""
         total: Tensor | None = None
-        for start, end, transposed in self.blocks:
-            part = transposed @ dense[start:end]
+        for start, end, block in self.blocks:
+            part = block @ dense[start:end]
             total = part if total is None else total.add_(part)
         assert total is not None
         return total
@@ -69,18 +69,18 @@ class RowBlocks:
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, matrix: Csr, transposed: Callable[[], Csr | RowBlocks], dense: Tensor) -> Tensor:
-        ctx.transposed = transposed
+    def forward(ctx: Any, matrix: Csr, its_transpose: Callable[[], Csr | RowBlocks], dense: Tensor) -> Tensor:
+        ctx.its_transpose = its_transpose
         return matrix @ dense
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, Tensor]:
-        return None, None, ctx.transposed() @ gradients[0]
+        return None, None, ctx.its_transpose() @ gradients[0]
 
 
-def product(matrix: Csr, transposed: Callable[[], Csr | RowBlocks], dense: Tensor) -> Tensor:
-    """``matrix @ dense`` with a gradient for ``dense``; ``transposed`` is asked for only in a backward pass."""
-    return cast(Tensor, _Product.apply(matrix, transposed, dense))  # type: ignore[no-untyped-call]
+def product(matrix: Csr, its_transpose: Callable[[], Csr | RowBlocks], dense: Tensor) -> Tensor:
+    """``matrix @ dense`` with a gradient for ``dense``; ``its_transpose`` is asked for only in a backward pass."""
+    return cast(Tensor, _Product.apply(matrix, its_transpose, dense))  # type: ignore[no-untyped-call]
 
 
 def by_rows(row: Tensor, column: Tensor, value: Tensor | None, rows: int) -> Csr:
@@ -88,16 +88,19 @@ def by_rows(row: Tensor, column: Tensor, value: Tensor | None, rows: int) -> Csr
     return Csr(row_pointer(torch.bincount(row, minlength=rows)), column.int(), value)
 
 
-def to_sparse(x: Tensor) -> tuple[Csr, RowBlocks]:
-    """A dense matrix ``[rows, columns]`` by rows, and its transpose."""
+def to_sparse(x: Tensor) -> Csr:
+    """A dense matrix ``[rows, columns]`` by rows."""
     row, column = x.nonzero(as_tuple=True)
-    matrix = by_rows(row, column, x[row, column], x.size(0))
-    return matrix, _transposed(matrix, row, x.size(1))
+    return by_rows(row, column, x[row, column], x.size(0))
 
 
-def _transposed(matrix: Csr, row: Tensor, columns: int) -> RowBlocks:
-    """The transpose in blocks that are worth the sum over them: with many entries for each of their rows."""
-    rows, entries = matrix.pointer.numel() - 1, max(1, row.numel())
+def transposed(matrix: Csr, columns: int) -> RowBlocks:
+    """The transpose of a matrix with values, in blocks that are worth the sum over them.
+
+    They are if a block has many entries for each of its ``columns`` rows.
+    """
+    rows, entries = matrix.pointer.numel() - 1, max(1, matrix.column.numel())
+    row = torch.repeat_interleave(torch.arange(rows), matrix.pointer.diff())
     size = max(_ROWS_AT_ONCE, 16 * columns * rows // entries)
     assert matrix.value is not None
     blocks = []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from torch import Tensor
 
-from aggbuffer.fast.csr import Csr, product, to_sparse
+from aggbuffer.fast.csr import RowBlocks, product, to_sparse, transposed
 from aggbuffer.fast.rates import sparse_below
 
 NARROW = 64
@@ -18,14 +20,17 @@ class Features:
     """
 
     def __init__(self, x: Tensor) -> None:
-        self.x = x
-        self._sparse: Csr | None = None
-        if int(x.count_nonzero()) < sparse_below() * x.numel():
-            self._sparse, self._transposed = to_sparse(x)
+        self.x, self.columns = x, x.size(1)
+        self._sparse = to_sparse(x) if int(x.count_nonzero()) < sparse_below() * x.numel() else None
 
     @property
     def is_sparse(self) -> bool:
         return self._sparse is not None
+
+    @cached_property
+    def _transposed(self) -> RowBlocks:
+        assert self._sparse is not None
+        return transposed(self._sparse, self.columns)
 
     def __matmul__(self, weight: Tensor) -> Tensor:
         """``X @ weight``, ``[N, width]``."""

@@ -138,5 +138,8 @@ def _sage(conv: SAGEConv, p: Pass, x: Tensor) -> Tensor:
 
 
 def _gin(conv: GINConv, p: Pass, x: Tensor) -> Tensor:
-    aggregated = p.view.propagate(x, "sum", loops=False)
-    return cast(Tensor, conv.nn(torch.add(aggregated, (1 + conv.eps) * x)))
+    def compute() -> Tensor:
+        return torch.add(p.view.propagate(x, "sum", loops=False), (1 + conv.eps) * x)
+
+    is_constant = p.constant is not None and p.view.is_whole
+    return cast(Tensor, conv.nn(p.constant("sum", compute) if is_constant and p.constant is not None else compute()))

@@ -7,9 +7,9 @@ perturbed and the evaluation pass of a step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +17,15 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, Linear, SGConv
 
 from aggbuffer.buffer import Aggregate, AggregationBuffer
-from aggbuffer.fast.features import NARROW, by_columns
+from aggbuffer.fast.features import NARROW, Features, by_columns
 from aggbuffer.fast.joined import joined
 from aggbuffer.fast.layers import FastForm, Pass, fast_form, is_as_built, sgc_propagation
 from aggbuffer.fast.runner import FastLayers, covers
 from aggbuffer.fast.views import View
 from aggbuffer.graph import Graph
-from aggbuffer.model import BufferedGNN
+
+if TYPE_CHECKING:
+    from aggbuffer.model import BufferedGNN
 
 
 class FastPasses(FastLayers):
@@ -32,11 +34,16 @@ class FastPasses(FastLayers):
     Args:
         model: The model.
         graph: The whole graph.
+        features: Its features, where they have been looked at before.
+        keep_first: Keep the first corrected aggregation of the whole graph too, as no buffer trains.
     """
 
-    def __init__(self, model: BufferedGNN, graph: Graph) -> None:
-        super().__init__(graph)
+    def __init__(
+        self, model: BufferedGNN, graph: Graph, *, features: Features | None = None, keep_first: bool = False
+    ) -> None:
+        super().__init__(graph, features, differentiable=not keep_first)
         self.model = model
+        self._keep_first = keep_first
         self._hops_made_by = -1
         self._projected: dict[int, Tensor] = {}
         self._beside: tuple[Tensor, int, Tensor] | None = None  # H, block, and what of its term H has given already
@@ -46,7 +53,7 @@ class FastPasses(FastLayers):
         """Logits ``[N, C]``."""
         known = isinstance(view, View)
         self._beside = None
-        with self.over(view if known else None):
+        with self.over(view if known else None), self.model.plainly():
             return self.model.run(view.data if known else view)
 
     @property
@@ -59,6 +66,11 @@ class FastPasses(FastLayers):
     def parameters_changed(self) -> None:
         """Forget what was computed from the buffers' weights."""
         self._projected.clear()
+
+    def adopt(self, other: FastPasses, names: Container[str]) -> None:
+        """Take over what another one over the same features has computed from them alone."""
+        self._projected.update(other._projected)
+        self._constants.update({key: value for key, value in other._constants.items() if key[1] in names})
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -99,6 +111,19 @@ class FastPasses(FastLayers):
         aggregate: Aggregate | None = None,
     ) -> Tensor:
         """``aggregated`` plus the block's term, ``[N, width]``, as one fused operation."""
+        if self._keep_first and block == 0 and hidden[0] is self.graph.x and self.view is self.whole:
+            constant = self._constants_of(self.model)
+            return constant("first", lambda: self._added(aggregated, block, hidden, inverse, aggregate))
+        return self._added(aggregated, block, hidden, inverse, aggregate)
+
+    def _added(
+        self,
+        aggregated: Tensor,
+        block: int,
+        hidden: Sequence[Tensor],
+        inverse: Tensor,
+        aggregate: Aggregate | None,
+    ) -> Tensor:
         module = cast(AggregationBuffer, self.model.blocks[block])
         read = list(hidden) if module.reads_all else [hidden[-1]]
         total: Tensor | None = None
@@ -131,7 +156,7 @@ class FastPasses(FastLayers):
         The evaluation pass often asks first, without gradients, for what the next step then differentiates.
         """
         if block not in self._projected:
-            with torch.enable_grad():
+            with torch.set_grad_enabled(not self._keep_first):
                 self._projected[block] = self.features @ module.weight[rows]
         return self._projected[block]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from aggbuffer.config import Directions
 from aggbuffer.fast.features import Features
 from aggbuffer.fast.layers import FastForm, Pass, fast_form
-from aggbuffer.fast.views import Pattern, View
+from aggbuffer.fast.views import Patterns, View
 from aggbuffer.graph import Graph, is_sparse_adjacency
 
 
@@ -21,14 +21,22 @@ class FastLayers:
 
     Args:
         graph: The whole graph.
+        features: Its features, where they have been looked at before.
+        differentiable: Whether there will be gradients.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, features: Features | None = None, *, differentiable: bool = True) -> None:
         self.graph = graph
-        self.patterns = {loops: Pattern(graph, loops=loops) for loops in (True, False)}
-        self.whole = View(graph, self.patterns, None, graph.data, symmetric=graph.is_undirected)
-        self.features = Features(graph.x)
+        symmetric = differentiable and graph.is_undirected  # which only gradients ask
+        self.patterns = Patterns(graph)
+        self.whole = View(graph, self.patterns, None, graph.data, symmetric=symmetric)
+        self.features = Features(graph.x) if features is None else features
         self.view: View | None = None
+
+    def bind(self, graph: Graph) -> None:
+        """Belong to the tensors of this graph, which must be those that it was made for."""
+        self.graph, self.features.x = graph, graph.x
+        self.whole.bind(graph, graph.data)
 
     def only(self, mask: Tensor, directions: Directions, loops: Tensor | None = None) -> View:
         """The graph with only some edges.

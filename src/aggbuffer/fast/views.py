@@ -37,9 +37,16 @@ class Pattern:
         self.row, self.column = target[order].int(), source[order].int()
         self.edge = edges[order]  # the graph's edge behind each entry; -1 for an added self-loop
         self.pointer = row_pointer(torch.bincount(target, minlength=graph.num_nodes))
-        by_source = (source[order] * graph.num_nodes + target[order]).argsort()
-        self.by_source = by_source
-        self.source_pointer = row_pointer(torch.bincount(source, minlength=graph.num_nodes))
+
+    @cached_property
+    def by_source(self) -> Tensor:
+        """The entries' numbers, sorted by source, ``[nnz]``."""
+        return (self.column.long() * self.num_nodes + self.row).argsort()
+
+    @cached_property
+    def source_pointer(self) -> Tensor:
+        """Where each source starts in :attr:`by_source`, ``[N + 1]``."""
+        return row_pointer(torch.bincount(self.column, minlength=self.num_nodes))
 
     def kept(self, mask: Tensor | None) -> Tensor | None:
         """Which entries remain, ``[nnz]`` bool, of a mask over the graph's edges."""
@@ -48,12 +55,24 @@ class Pattern:
         return mask[self.edge] | (self.edge < 0)
 
 
+class Patterns(dict[bool, Pattern]):
+    """Both patterns of a graph, ``[True]`` with a self-loop at every node; each made when it is first asked for."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self._graph = graph
+
+    def __missing__(self, loops: bool) -> Pattern:
+        self[loops] = Pattern(self._graph, loops=loops)
+        return self[loops]
+
+
 class View:
     """The graph of one pass.
 
     Args:
         graph: The whole graph.
-        patterns: Its sorted entries; ``patterns[True]`` with a self-loop at every node.
+        patterns: Its sorted entries.
         mask: The edges that remain, ``[E]`` bool; None for all.
         data: The graph in the user's format, which the model is called with.
         symmetric: Whether every edge that remains has its reverse.
@@ -63,19 +82,23 @@ class View:
     def __init__(
         self,
         graph: Graph,
-        patterns: dict[bool, Pattern],
+        patterns: Patterns,
         mask: Tensor | None,
         data: Data,
         *,
         symmetric: bool,
         loops: Tensor | None = None,
     ) -> None:
-        self.graph, self.patterns, self.mask, self.data, self.loops = graph, patterns, mask, data, loops
-        edges = data.get("edge_index")
-        self.edges: Tensor = edges if edges is not None else data.adj_t
-        self.symmetric = symmetric
+        self.patterns, self.mask, self.loops, self.symmetric = patterns, mask, loops, symmetric
+        self.bind(graph, data)
         self._matrices: dict[tuple[bool, bool, Norm], Csr] = {}
         self._remaining: dict[tuple[bool, bool], tuple[Tensor, Tensor | None]] = {}
+
+    def bind(self, graph: Graph, data: Data) -> None:
+        """Belong to these tensors, which may be gone between two calls of a model while what was sorted stays."""
+        self.graph, self.data = graph, data
+        edges = data.get("edge_index")
+        self.edges: Tensor = edges if edges is not None else data.adj_t
 
     @property
     def is_whole(self) -> bool:

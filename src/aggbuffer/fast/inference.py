@@ -1,0 +1,157 @@
+"""Calls of a model with buffers outside of training, on the fast path where that gives the plain answers.
+
+A graph is sorted when it is first seen. What the frozen model makes of features and edges that come again is kept while
+they live, and forgotten when they, or the weights, change.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from aggbuffer.fast.passes import FastPasses, can_run
+from aggbuffer.graph import Graph
+
+if TYPE_CHECKING:
+    from aggbuffer.model import BufferedGNN
+
+# Sorting an edge costs about what a plain layer pays for so many of its channels.
+_WORTH_SORTING = 64
+_OF_FEATURES = ("linear map", "root")  # constants that do not depend on the edges
+
+Version = tuple[int, ...]
+
+
+class Inference:
+    """What one model has prepared for the graph that it saw last; copies and pickles of it start empty."""
+
+    def __init__(self) -> None:
+        self._forget()
+        self.agrees: bool | None = None  # with the plain path; None while it has not been tried
+
+    def __reduce__(self) -> tuple[type[Inference], tuple[()]]:
+        return Inference, ()
+
+    def _forget(self) -> None:
+        self.passes: FastPasses | None = None
+        self._seen: tuple[weakref.ref[Tensor], weakref.ref[Tensor]] | None = None
+        self._versions: tuple[Version, Version, Version] | None = None
+
+    def answer(self, model: BufferedGNN, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """``model(*args, **kwargs)``, or None where the plain path has to answer."""
+        if self.agrees is False or torch.is_grad_enabled() or not _is_eager():
+            return None
+        found = _graph_of(args, kwargs, model.num_features)
+        if found is None or not _worth_it(model, *found):
+            return None
+        passes = self._prepared(model, *found)
+        if passes is None:
+            return None
+        graph = _graph(*found)
+        out = self._run(model, passes, graph, args, kwargs)
+        if self.agrees is None:
+            with model.plainly():
+                expected = model(*args, **kwargs)
+            again = self._run(
+                model, passes, graph, args, kwargs
+            )  # a model that writes into a kept constant shows only then
+            self.agrees = _same(expected, out) and _same(expected, again)
+            if not self.agrees:
+                self._forget()
+                return expected
+        return out
+
+    def _run(
+        self, model: BufferedGNN, passes: FastPasses, graph: Graph, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        passes.bind(graph)
+        try:
+            with passes.ready(), passes.over(passes.whole), model.plainly():
+                return model(*args, **kwargs)
+        finally:
+            passes.bind(_NOTHING)  # so that it is the caller alone who keeps the graph alive
+
+    def _prepared(self, model: BufferedGNN, x: Tensor, edges: Tensor) -> FastPasses | None:
+        """Everything kept that still holds, and the rest anew; None for a graph that the fast path does not cover."""
+        versions = _version([x]), _version([edges]), _version([*model.base.parameters(), *model.base.buffers()])
+        versions = *versions[:2], (*versions[2], *_version(model.buffer_parameters()))
+        before, old = self._versions, self.passes
+        seen = (None, None) if self._seen is None else (self._seen[0](), self._seen[1]())
+        same_weights = before is not None and before[2] == versions[2]
+        same_x = before is not None and seen[0] is x and before[0] == versions[0]
+        if same_weights and same_x and before is not None and seen[1] is edges and before[1] == versions[1]:
+            return old
+        self._forget()
+        if all(not bool(parameter.any()) for parameter in model.buffer_parameters()):
+            return None  # as attached, to the bit
+        graph = _graph(x, edges)
+        if not can_run(model, graph) or not _in_range(edges, x.size(0)):
+            return None
+        features = old.features if old is not None and same_x else None
+        self.passes = FastPasses(model, graph, features=features, keep_first=True)
+        if old is not None and features is not None and same_weights:
+            self.passes.adopt(old, _OF_FEATURES)
+        this = weakref.ref(self)
+        self._seen = weakref.ref(x, lambda _: _forget(this)), weakref.ref(edges, lambda _: _forget(this))
+        self._versions = versions
+        return self.passes
+
+
+def _forget(inference: weakref.ref[Inference]) -> None:
+    found = inference()
+    if found is not None:
+        found._forget()
+
+
+def _graph(x: Tensor, edges: Tensor) -> Graph:
+    return Graph(Data(x=x, edge_index=edges), edges[0], edges[1])
+
+
+_NOTHING = _graph(torch.empty(0, 0), torch.empty(2, 0, dtype=torch.int64))
+
+
+def _is_eager() -> bool:
+    compiling = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    exporting = getattr(torch.compiler, "is_exporting", None)
+    return not compiling and not (exporting is not None and exporting())
+
+
+def _graph_of(args: Iterable[Any], kwargs: Mapping[str, Any], num_features: int) -> tuple[Tensor, Tensor] | None:
+    """Features and edges, if a call has these two and nothing else."""
+    values = [value for value in (*args, *kwargs.values()) if value is not None]
+    if len(values) == 1 and isinstance(values[0], Data):
+        data = values[0]
+        if any(data.get(name) is not None for name in ("edge_weight", "edge_attr", "adj_t")):
+            return None
+        values = [data.get("x"), data.get("edge_index")]
+    if len(values) != 2 or not all(type(value) is Tensor and not value.is_inference() for value in values):
+        return None
+    x, edges = values
+    is_graph = x.dim() == 2 and x.size(1) == num_features and edges.dim() == 2 and edges.size(0) == 2
+    return (x, edges) if is_graph and edges.dtype is torch.int64 and x.layout is torch.strided else None
+
+
+def _worth_it(model: BufferedGNN, x: Tensor, edges: Tensor) -> bool:
+    widths = sum(spec.out_width * spec.hops for spec in model.layers)
+    return widths >= _WORTH_SORTING and edges.size(1) > 0 and x.size(0) > 1
+
+
+def _in_range(edges: Tensor, num_nodes: int) -> bool:
+    return int(edges.min()) >= 0 and int(edges.max()) < num_nodes
+
+
+def _version(tensors: Iterable[Tensor]) -> Version:
+    """Changes when a tensor is written to, or given other memory."""
+    return tuple(number for tensor in tensors for number in (tensor.data_ptr(), tensor._version))
+
+
+def _same(expected: Any, found: Any) -> bool:
+    if not isinstance(expected, Tensor) or not isinstance(found, Tensor):
+        return False
+    scale = max(1.0, expected.abs().max().item()) if expected.numel() else 1.0
+    return expected.shape == found.shape and torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * scale)
