@@ -53,7 +53,7 @@ $(DGL_STAMP): benchmarks/requirements-dgl.txt
 	@$(PYTHON_DGL) -m venv --clear $(DGL_VENV)
 	@echo "  1/2 PyTorch for CPUs (200 MB)" && $(DGL_PIP) --requirement benchmarks/requirements-dgl.txt
 	@echo "  2/2 DGL" && $(DGL_PIP) --no-deps dgl==1.1.3 'setuptools<70'
-	@$(DGL_VENV)/bin/python -c 'import dgl' && touch $@
+	@DGLBACKEND=pytorch $(DGL_VENV)/bin/python -c 'import dgl' && touch $@
 
 $(STAMP): pyproject.toml constraints.txt
 	@python=$$(PYTHON='$(PYTHON)' bash tools/find-python) && \

@@ -11,7 +11,7 @@ from benchmarks import bound
 from benchmarks.machine import Machine
 
 Results = Sequence[Mapping[str, Any]]
-WITHOUT = "ours, no buffer"
+WITHOUT = "ours without buffer"
 
 
 def times(results: Results) -> str:
