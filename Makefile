@@ -9,7 +9,13 @@ WORKERS ?= 2
 # Tests and the demonstration work on small graphs, where threads only wait for each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-slow test-all lint clean
+# DGL wants an older world than ours, so its part of the benchmarks runs in an environment of its own.
+DGL_VENV := benchmarks/.venv-dgl
+DGL_STAMP := $(DGL_VENV)/.installed
+DGL_PIP := $(DGL_VENV)/bin/python -m pip install -qq --disable-pip-version-check
+PYTHON_DGL ?= python3.11
+
+.PHONY: help demo test test-slow test-all lint clean bench bench-dgl
 
 help:
 	@echo "make demo      the whole way in a minute: train, diagnose, fit, compare; writes demo-out/report.html"
@@ -17,6 +23,8 @@ help:
 	@echo "make test-slow only the slow tests"
 	@echo "make test-all  the same and the slow ones"
 	@echo "make lint      style and types"
+	@echo "make bench     times a training step beside plain PyG and, after make bench-dgl, DGL; python -m benchmarks has more"
+	@echo "make bench-dgl sets up an environment with DGL, for Python 3.11 or older (PYTHON_DGL=...)"
 
 demo: $(STAMP)
 	@$(BIN)/aggbuffer demo --out demo-out
@@ -35,6 +43,18 @@ lint: $(STAMP)
 	@$(BIN)/ruff format --check --exclude '*.md' .
 	@$(BIN)/mypy
 
+bench: $(STAMP)
+	@$(BIN)/python -m benchmarks step
+
+bench-dgl: $(DGL_STAMP)
+
+$(DGL_STAMP): benchmarks/requirements-dgl.txt
+	@echo "Setting up $(DGL_VENV) with $$($(PYTHON_DGL) --version); this happens once and takes a few minutes"
+	@$(PYTHON_DGL) -m venv --clear $(DGL_VENV)
+	@echo "  1/2 PyTorch for CPUs (200 MB)" && $(DGL_PIP) --requirement benchmarks/requirements-dgl.txt
+	@echo "  2/2 DGL" && $(DGL_PIP) --no-deps dgl==1.1.3 'setuptools<70'
+	@DGLBACKEND=pytorch $(DGL_VENV)/bin/python -c 'import dgl' && touch $@
+
 $(STAMP): pyproject.toml constraints.txt
 	@python=$$(PYTHON='$(PYTHON)' bash tools/find-python) && \
 	  echo "Setting up $(VENV) with $$($$python --version); this happens once and takes a few minutes" && \
@@ -44,4 +64,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) demo-out build dist
+	rm -rf $(VENV) $(DGL_VENV) demo-out build dist

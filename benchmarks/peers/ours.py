@@ -1,0 +1,138 @@
+"""This library's part: what a user of ``aggbuffer`` runs, and the base GCN as ``paper/`` trains it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import torch
+import torch_geometric
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+import aggbuffer as ab
+from aggbuffer.fast.runner import FastLayers
+from aggbuffer.fast.views import View
+from aggbuffer.result import EpochRecord
+from benchmarks.peers.protocol import CaseFile, Turns, run, sample
+from paper.bases import GNN, Augmentation, new, train
+from paper.settings import BaseSettings
+
+ENDLESS = 1_000_000_000  # epochs: whoever asks for steps decides when to stop
+
+
+def step(case: CaseFile, turns: Turns) -> None:
+    """A whole epoch of ``fit`` is one step, validation included."""
+    data, settings = graph_of(case), case.settings
+    model = ab.attach(base_of(case, data), data)
+    losses: list[float] = []
+
+    def between(record: EpochRecord) -> bool:
+        losses.append(record.loss)
+        return not turns.next()
+
+    ab.fit(
+        model,
+        data,
+        drop_edge=settings.drop_edge,
+        dropout=settings.dropout,
+        strength=settings.strength,
+        lr=settings.lr,
+        max_epochs=ENDLESS,
+        patience=ENDLESS,
+        progress=False,
+        callbacks=[between],
+    )
+    turns.note(losses=losses)
+
+
+def base(case: CaseFile, turns: Turns) -> None:
+    """A training step of the base GCN and its evaluation, from one request for a view of the graph to the next."""
+    data = graph_of(case)
+    gnn = base_of(case, data)
+    with suppress(_StopError):
+        train(gnn, data, base_settings(case), torch.Generator().manual_seed(0), _InTurn(turns))
+    with torch.no_grad():
+        turns.note(finite=all(bool(parameter.isfinite().all()) for parameter in gnn.parameters()))
+
+
+def inference(case: CaseFile, turns: Turns) -> None:
+    """The model with buffers, which are not zero."""
+    data = graph_of(case)
+    model = buffered(case, data)
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.buffer_parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=draw) * 0.01)
+    _answer_in_turn(model, data, turns)
+
+
+def inference_base(case: CaseFile, turns: Turns) -> None:
+    """The same model over the same path, without its buffers."""
+    data = graph_of(case)
+    with buffered(case, data).disabled() as model:
+        _answer_in_turn(model, data, turns)
+
+
+TASKS = {"step": step, "base": base, "inference": inference, "inference_base": inference_base}
+
+
+def graph_of(case: CaseFile) -> Data:
+    """The case as PyG has graphs."""
+    return Data(x=case.x, edge_index=case.edge_index, y=case.y, train_mask=case.train_mask, val_mask=case.val_mask)
+
+
+def base_of(case: CaseFile, data: Data) -> GNN:
+    """The case's base model."""
+    gnn = new(data, base_settings(case), seed=0)
+    gnn.load_state_dict(case.weights)
+    return gnn.eval()
+
+
+def base_settings(case: CaseFile) -> BaseSettings:
+    """The case's settings as ``paper/`` has them."""
+    s = case.settings
+    return BaseSettings(
+        s.hidden,
+        s.base_lr,
+        s.base_weight_decay,
+        s.base_dropout,
+        aggregation="rw" if s.aggregation == "rw" else "sym",
+        residual=s.residual,
+        layers=s.layers,
+        patience=ENDLESS,
+        max_epochs=ENDLESS,
+    )
+
+
+def buffered(case: CaseFile, data: Data) -> ab.BufferedGNN:
+    """The base model with buffers, which are zero, in evaluation mode."""
+    return ab.attach(base_of(case, data), data).eval()
+
+
+def _answer_in_turn(model: nn.Module, data: Data, turns: Turns) -> None:
+    logits: Tensor | None = None
+    with torch.no_grad():
+        while turns.next():
+            logits = model(data.x, data.edge_index)
+    if logits is not None:
+        turns.note(logits=sample(logits))
+
+
+class _StopError(Exception):
+    """No more steps are wanted."""
+
+
+class _InTurn(Augmentation):
+    """Changes nothing about a training step but when it starts."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+
+    def view(self, layers: FastLayers, generator: torch.Generator) -> View:
+        if not self.turns.next():
+            raise _StopError
+        return super().view(layers, generator)
+
+
+if __name__ == "__main__":
+    run(TASKS, {"aggbuffer": ab.__version__, "torch_geometric": torch_geometric.__version__})
