@@ -15,6 +15,9 @@ from aggbuffer.hooks import LayerHooks
 from aggbuffer.layers import LayerSpec, discover, forked_randomness
 from aggbuffer.model import BufferedGNN
 
+# Which layers run does not depend on the edges, and the messages of all edges of a large graph may not fit into memory.
+_ENOUGH_EDGES = 2**20
+
 # Modules for which torch picks another kernel once their weights need no gradient.
 _CHOOSE_BY_GRADIENT = (nn.RNNBase, nn.MultiheadAttention)
 
@@ -50,10 +53,11 @@ def attach(
     call = default_forward if forward is None else forward
     if config.weighted_degree:
         _check_weights(graph)
-    specs, logits = discover(gnn, graph, lambda: checked_logits(call(gnn, graph.data), graph.num_nodes), config)
+    probe = graph.first_edges(_ENOUGH_EDGES)
+    specs, logits = discover(gnn, probe, lambda: checked_logits(call(gnn, probe.data), probe.num_nodes), config)
     model = BufferedGNN(gnn, specs, config, call, graph.x.size(1))
     try:
-        _freeze(model, graph, logits)
+        _freeze(model, probe, logits)
     except BaseException:
         model._release()
         raise

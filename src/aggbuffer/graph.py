@@ -142,6 +142,13 @@ class Graph:
         """Whether every edge but self-loops has its reverse."""
         return bool((torch.bincount(self.link, minlength=1)[self.link][~self.is_loop] == 2).all())
 
+    def first_edges(self, count: int) -> Graph:
+        """The graph itself, or the same nodes with so many of its edges."""
+        if self.num_edges <= count:
+            return self
+        kept = torch.arange(self.num_edges, device=self.source.device) < count
+        return Graph(self.subgraph(kept), self.source[kept], self.target[kept])
+
     def subgraph(self, kept: Tensor) -> Data:
         """A copy of the user's data with only the edges ``kept`` (``[E]`` bool), in the user's own format.
 

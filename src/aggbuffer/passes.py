@@ -12,14 +12,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from aggbuffer.config import Directions
-from aggbuffer.fast.passes import FastPasses, can_run
+from aggbuffer.fast.passes import FastPasses, can_run, too_large_to_check
 from aggbuffer.graph import Graph
 from aggbuffer.model import BufferedGNN
 from aggbuffer.perturb import keep_mask
 
 logger = logging.getLogger("aggbuffer")
 
-_MOST_TO_CHECK = 2**31  # bytes of messages of a plain pass, above which checking would cost what the fast path saves
 _STIR = 0.1  # how far buffers are moved for the check
 
 
@@ -80,7 +79,7 @@ def choose_passes(model: BufferedGNN, graph: Graph, accelerate: bool) -> Passes:
     if not accelerate or not can_run(model, graph):
         return plain
     fast = FastPasses(model, graph)
-    if _plain_pass_bytes(model, graph) > _MOST_TO_CHECK or _agree(plain, fast, model, graph):
+    if too_large_to_check(model, graph) or _agree(plain, fast, model, graph):
         return fast
     logger.info("the fast path does not reproduce this model's answers; training runs on the plain path")
     return plain
@@ -114,9 +113,3 @@ def _agree(plain: PlainPasses, fast: FastPasses, model: BufferedGNN, graph: Grap
 
 def _close(expected: Tensor, found: Tensor) -> bool:
     return torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * max(1.0, expected.abs().max().item()))
-
-
-def _plain_pass_bytes(model: BufferedGNN, graph: Graph) -> int:
-    """About what the messages of a plain pass take."""
-    widest = max(max(spec.in_width, spec.out_width) for spec in model.layers)
-    return graph.num_edges * widest * graph.x.element_size()

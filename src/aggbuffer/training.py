@@ -62,10 +62,16 @@ class Training:
         self.model, self.graph, self.config = model, graph, config
         self.parameters = model.buffer_parameters()
         self.device = self.parameters[0].device
-        self.teacher = self._teacher()
+        self._check_width()
+        try:
+            self.passes = choose_passes(model, graph, config.accelerate)
+            self.teacher = self._teacher()
+        except AggBufferError:
+            raise
+        except Exception as error:
+            raise explain_failure(error, graph) from error
         self.supervision = Supervision.of(graph, self.teacher.size(1), config, train_mask, val_mask)
         self.loss = losses.named(config.loss, detach_target=config.detach_target) if loss is None else loss
-        self.passes = choose_passes(model, graph, config.accelerate)
         if config.self_loops == "redrawn" and not self.passes.weighs_loops:
             raise ConfigError(
                 "self_loops='redrawn' needs a model of GCNConv and SGConv layers that runs on the fast path (a CPU, "
@@ -175,19 +181,17 @@ class Training:
             return "max_epochs"
         return "patience" if len(state.history) - state.trained_epoch >= self.config.patience else ""
 
-    def _teacher(self) -> Tensor:
+    def _check_width(self) -> None:
         if self.graph.x.size(1) != self.model.num_features:
             raise GraphError(
                 f"The graph has {self.graph.x.size(1)} features per node, but the model was attached to one with "
                 f"{self.model.num_features}; pass a graph with the same features."
             )
-        try:
-            with self.model.disabled(), torch.no_grad():
-                teacher = self.model.run(self.graph.data)
-        except AggBufferError:
-            raise
-        except Exception as error:
-            raise explain_failure(error, self.graph) from error
+
+    def _teacher(self) -> Tensor:
+        """Logits of the base, ``[N, C]``, by the very path of the passes, so that a zero buffer has a zero bias."""
+        with self.passes.ready(), self.model.disabled(), torch.no_grad():
+            teacher = self.passes.run(self.passes.whole)
         if not bool(torch.isfinite(teacher).all()):
             raise ModelError("The base model's outputs on this graph hold NaN or infinite values; check its weights.")
         return teacher

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from aggbuffer.fast.csr import RowBlocks, product, to_sparse, transposed
 from aggbuffer.fast.rates import sparse_below
-
-NARROW = 64
+from aggbuffer.fast.tall import times
 
 
 class Features:
@@ -35,14 +34,5 @@ class Features:
     def __matmul__(self, weight: Tensor) -> Tensor:
         """``X @ weight``, ``[N, width]``."""
         if self._sparse is None:
-            return self.x @ weight
+            return times(self.x, weight)
         return product(self._sparse, lambda: self._transposed, weight)
-
-
-def by_columns(weight: Tensor) -> Tensor:
-    """The same matrix, laid out by columns where it has few.
-
-    A product of a tall matrix with a narrow one is twice as fast so, and autograd then computes the gradient of the
-    narrow one in the order that is seven times as fast (2,708 x 512 times 512 x 7, one thread).
-    """
-    return weight.t().contiguous().t() if weight.size(1) <= NARROW else weight

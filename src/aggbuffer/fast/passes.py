@@ -17,15 +17,17 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, Linear, SGConv
 
 from aggbuffer.buffer import Aggregate, AggregationBuffer
-from aggbuffer.fast.features import NARROW, Features, by_columns
-from aggbuffer.fast.joined import joined
+from aggbuffer.fast.features import Features
 from aggbuffer.fast.layers import FastForm, Pass, fast_form, is_as_built, sgc_propagation
 from aggbuffer.fast.runner import FastLayers, covers
+from aggbuffer.fast.tall import NARROW, joined, times
 from aggbuffer.fast.views import View
 from aggbuffer.graph import Graph
 
 if TYPE_CHECKING:
     from aggbuffer.model import BufferedGNN
+
+_MOST_TO_CHECK = 2**31  # bytes of the messages of a plain pass
 
 
 class FastPasses(FastLayers):
@@ -135,8 +137,8 @@ class FastPasses(FastLayers):
             elif (given := self._given(h, block)) is not None:
                 total = given if total is None else total + given
             else:
-                weight = by_columns(module.weight[rows])
-                total = h @ weight if total is None else torch.addmm(total, h, weight)
+                product = times(h, module.weight[rows])
+                total = product if total is None else total + product
         assert total is not None
         if module.bias is not None:
             total = total + module.bias
@@ -228,3 +230,9 @@ class FastPasses(FastLayers):
 def can_run(model: BufferedGNN, graph: Graph) -> bool:
     """Whether the fast path may be taken by this model on this graph."""
     return covers(graph) and all(parameter.dtype == graph.x.dtype for parameter in model.buffer_parameters())
+
+
+def too_large_to_check(model: BufferedGNN, graph: Graph) -> bool:
+    """Whether a plain pass, to compare with, would cost what the fast path saves."""
+    widest = max(max(spec.in_width, spec.out_width) for spec in model.layers)
+    return graph.num_edges * widest * graph.x.element_size() > _MOST_TO_CHECK

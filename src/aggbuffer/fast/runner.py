@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from aggbuffer.config import Directions
 from aggbuffer.fast.features import Features
 from aggbuffer.fast.layers import FastForm, Pass, fast_form
+from aggbuffer.fast.tall import times
 from aggbuffer.fast.views import Patterns, View
 from aggbuffer.graph import Graph, is_sparse_adjacency
 
@@ -83,7 +84,7 @@ class FastLayers:
         return Pass(self.view, self._linear, self._constants_of(conv) if x is self.graph.x else None)
 
     def _linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        return self.features @ weight.t() if x is self.graph.x else x @ weight.t()
+        return self.features @ weight.t() if x is self.graph.x else times(x, weight.t())
 
     def _constants_of(self, conv: nn.Module) -> Callable[[str, Callable[[], Tensor]], Tensor] | None:
         """Where a layer over the features keeps what no pass changes; None while its weights are being trained."""
