@@ -496,6 +496,19 @@ def test_torch_export(name: str, strict: bool, graph: Data) -> None:
     assert torch.equal(answer(gnn, graph.x, graph.edge_index), before)
 
 
+# PyG's GCN normalisation cannot be exported on CSR input, with or without buffers.
+@pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects:UserWarning")
+@pytest.mark.parametrize("strict", [False, True])
+def test_torch_export_with_csr(strict: bool) -> None:
+    torch._dynamo.reset()
+    data = as_csr(small_graph(directed=True, loops=True))
+    model = shake(aggbuffer.attach(seeded(COMPILED["GIN"]), data)).eval()
+    expected = answer(model, data.x, data.adj_t)
+    program = torch.export.export(model, (data.x, data.adj_t), strict=strict)
+    with torch.no_grad():
+        torch.testing.assert_close(program.module()(data.x, data.adj_t), expected)
+
+
 def test_deepcopy_is_independent(graph: Data) -> None:
     for build in COMPILED.values():
         gnn = seeded(build)
