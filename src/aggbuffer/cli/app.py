@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -81,4 +82,7 @@ app.add_typer(data.app, name="data")
 
 def main() -> None:
     """Run the command line; the exit code is 0, 1 if the work failed, 2 for wrong usage, 130 after Ctrl-C."""
+    # Before torch is loaded: where other programs keep the cores busy, threads that spin while they wait for each other
+    # make a fit on a small graph many times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app()
