@@ -16,8 +16,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Data
-from torch_geometric.nn import GCN
+from torch_geometric.nn import GCN, GCNConv
 
 import aggbuffer
 from aggbuffer import BufferConfig, BufferedGNN, FitConfig, FitResult, evaluate
@@ -628,7 +629,20 @@ BAD_INPUT: dict[str, tuple[Change, dict[str, Any], type[Exception], str]] = {
         aggbuffer.AggBufferError,
         "cannot be written",
     ),
-    "no path": (lambda d: None, {"checkpoint": "/"}, aggbuffer.AggBufferError, "cannot be"),
+    "no path": (lambda d: None, {"checkpoint": "/"}, aggbuffer.AggBufferError, "is a folder; name a file"),
+    "no interval": (lambda d: None, {"checkpoint_every": "often"}, ConfigError, "checkpoint_every must be a number"),
+    "other nodes": (
+        lambda d: None,
+        {"perturb": lambda graph, generator: Data(x=torch.zeros(3, FEATURES), edge_index=graph.data.edge_index)},
+        ConfigError,
+        r"whose x is \[3, 6\]; expected the features of the same nodes, \[90, 6\]",
+    ),
+    "no nodes": (
+        lambda d: None,
+        {"perturb": lambda graph, generator: Data(edge_index=graph.data.edge_index)},
+        ConfigError,
+        "whose x is a NoneType",
+    ),
 }
 
 
@@ -673,6 +687,28 @@ def test_masks_may_be_given_in_any_form() -> None:
     ):
         with buffered(base(), data) as model:
             assert fit(model, bare, **options).history == expected
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_layers_that_run_again_in_the_backward_pass_are_refused(reentrant: bool) -> None:
+    class Thrifty(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = GCNConv(FEATURES, 8), GCNConv(8, CLASSES)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            h = self.first(x, edge_index).relu()
+            if not h.requires_grad:
+                return self.second(h, edge_index)
+            return checkpoint(self.second, h, edge_index, use_reentrant=reentrant)  # type: ignore[no-any-return]
+
+    data = community_graph()
+    with buffered(Thrifty().eval(), data) as model:
+        move(model)
+        before = weights(model)
+        with refused("gradients could not be computed .*torch.utils.checkpoint", ModelError):
+            fit(model, data)
+        assert same(weights(model), before)
 
 
 def test_what_carries_no_active_buffers_is_refused() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from aggbuffer.config import TaskName, check_choice, check_integer
 from aggbuffer.errors import AggBufferError, ConfigError, GraphError, ModelTypeError
-from aggbuffer.forward import Forward, checked_logits, default_forward
+from aggbuffer.forward import Forward, checked_forward, checked_logits
 from aggbuffer.graph import Graph
 from aggbuffer.layers import evaluation_mode, explain_failure
 from aggbuffer.model import BufferedGNN
@@ -173,7 +173,7 @@ class Predictor:
                     f"{inner.num_features}; pass a graph with the same features."
                 )
         else:
-            self.forward = default_forward if forward is None else forward
+            self.forward = checked_forward(forward)
 
     def logits(self, data: Any) -> Tensor:
         """Logits ``[N, C]`` on a graph with the nodes of the one this was made for."""
@@ -183,7 +183,7 @@ class Predictor:
         except AggBufferError:
             raise
         except Exception as error:
-            raise explain_failure(error, self.graph, _expected_width(self.model)) from error
+            raise explain_failure(error, self.graph, self.model, _expected_width(self.model)) from error
         if not bool(torch.isfinite(logits).all()):
             raise GraphError("The model's outputs on this graph hold NaN or infinite values; check its weights.")
         return logits

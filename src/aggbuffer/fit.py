@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aggbuffer import losses
-from aggbuffer.config import FitConfig
+from aggbuffer.config import FitConfig, check_number
 from aggbuffer.errors import ConfigError, ModelError, ModelTypeError
 from aggbuffer.fast.memory import kept_between_steps
 from aggbuffer.files import checked_path
@@ -75,6 +76,7 @@ def fit(
         overrides, loss = {**overrides, "loss": loss}, None
     config = config.override(**overrides)
     callbacks = _checked_functions(callbacks, loss, perturb)
+    check_number("checkpoint_every", checkpoint_every, 0, math.inf)
     path = checked_path(checkpoint) if checkpoint is not None else None
     device = model.buffer_parameters()[0].device.type
     with (
