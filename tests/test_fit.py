@@ -689,6 +689,19 @@ def test_masks_may_be_given_in_any_form() -> None:
             assert fit(model, bare, **options).history == expected
 
 
+def test_inference_mode_is_no_obstacle_but_a_graph_made_in_it_is() -> None:
+    data, gnn = community_graph(), base()
+    with torch.inference_mode():
+        model = aggbuffer.attach(gnn, data)
+        result = fit(model, data, max_epochs=2)
+        made = data.clone()
+    assert result.epochs == 2
+    with refused(r"made in inference mode, .*data.clone\(\)", GraphError):
+        fit(model, made)
+    assert fit(model, made.clone(), max_epochs=2).epochs == 2
+    aggbuffer.detach(model)
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_layers_that_run_again_in_the_backward_pass_are_refused(reentrant: bool) -> None:
     class Thrifty(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aggbuffer import losses
 from aggbuffer.config import FitConfig, check_number
-from aggbuffer.errors import ConfigError, ModelError, ModelTypeError
+from aggbuffer.errors import ConfigError, GraphError, ModelError, ModelTypeError
 from aggbuffer.fast.memory import kept_between_steps
 from aggbuffer.files import checked_path
 from aggbuffer.graph import Graph
@@ -87,7 +87,10 @@ def fit(
         torch.autocast(device, enabled=False),
         kept_between_steps(),
     ):
-        training = Training(model, Graph.of(data), config, train_mask, val_mask, loss, perturb)
+        graph = Graph.of(data)
+        if any(isinstance(value, Tensor) and value.is_inference() for value in graph.data.to_dict().values()):
+            raise GraphError("The graph was made in inference mode, which allows no training; pass data.clone().")
+        training = Training(model, graph, config, train_mask, val_mask, loss, perturb)
         with show_progress(progress, config, training.monitor.name) as report:
             return training.run(path, checkpoint_every, [report, *callbacks])
 
