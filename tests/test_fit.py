@@ -6,6 +6,8 @@ import json
 import logging
 import math
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -753,6 +755,26 @@ def test_a_diverging_run_says_so_and_leaves_the_best_state() -> None:
 
 
 # Progress
+
+
+def test_a_progress_bar_leaves_the_random_state_of_python_alone() -> None:
+    code = (
+        "import io, random, sys\n"
+        "class Terminal(io.StringIO):\n"
+        "    isatty = lambda self: True\n"
+        "from helpers_fit import base, community_graph\n"
+        "import aggbuffer\n"
+        "data, sys.stderr = community_graph(), Terminal()\n"
+        "model, state = aggbuffer.attach(base(), data), random.getstate()\n"
+        "assert 'rich.style' not in sys.modules\n"  # which draws a number when it is imported
+        "aggbuffer.fit(model, data, max_epochs=2)\n"
+        "assert 'rich.style' in sys.modules\n"
+        "assert random.getstate() == state\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_progress_is_told_on_standard_error_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
