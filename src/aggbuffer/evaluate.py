@@ -14,7 +14,7 @@ from aggbuffer.config import TaskName, check_choice, check_integer
 from aggbuffer.errors import AggBufferError, ConfigError, GraphError, ModelTypeError
 from aggbuffer.forward import Forward, checked_forward, checked_logits
 from aggbuffer.graph import Graph
-from aggbuffer.layers import evaluation_mode, explain_failure
+from aggbuffer.layers import evaluation_mode, explain_failure, refuse_cached
 from aggbuffer.model import BufferedGNN
 from aggbuffer.perturb import generator_on, nested_removal
 from aggbuffer.scores import Score, predict, score
@@ -139,6 +139,8 @@ def evaluate(
     if nodes is None:
         raise GraphError(f"The graph has no {mask!r}; set data.{mask} or pass mask=<bool mask or node numbers>.")
     predictor = Predictor(model, graph, forward)
+    if any(share < 1 for share in shares):
+        refuse_cached(model)
     logits = predictor.logits(graph.data)
     labels = Labels.of(graph.data.get("y"), graph.num_nodes, logits.size(1), nodes, task)
     nodes = nodes.cpu()

@@ -106,6 +106,11 @@ def check_model(gnn: object) -> None:
     for name, tensor in [*gnn.named_parameters(), *gnn.named_buffers()]:
         if is_lazy(tensor):
             raise ModelError(f"The parameter {name!r} has no shape yet; run the model once before attaching.")
+    refuse_cached(gnn)
+
+
+def refuse_cached(gnn: nn.Module) -> None:
+    """Refuse layers that keep the edges of their first call."""
     for name, module in gnn.named_modules():
         if isinstance(module, MessagePassing) and getattr(module, "cached", False):
             raise ModelError(
