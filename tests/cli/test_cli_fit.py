@@ -60,6 +60,15 @@ def test_every_form_of_the_graph_gives_the_buffer_that_the_library_gives(files: 
         torch.testing.assert_close(ours, theirs)
 
 
+def test_the_graph_follows_the_precision_of_the_model(files: Files) -> None:
+    files.model.write_text(files.model.read_text() + "\ndef build_double(data):\n    return build(data).double()\n")
+    args = ["--graph", files.graph, "--model", f"{files.model}:build_double", "--weights", files.weights]
+    out = files.folder / "x.safetensors"
+    run("fit", *args, "--out", out, *SHORT)
+    assert json.loads(run("inspect", out, "--json"))["precision"] == "float64"
+    run("evaluate", *args, "--buffer", out, "--json")
+
+
 def test_fit_says_what_it_did_and_writes_a_report(files: Files) -> None:
     out, report = files.folder / "x.safetensors", files.folder / "r.html"
     stdout = run("fit", *files.inputs, "--out", out, "--report", report, *SHORT)

@@ -1,5 +1,8 @@
 """`.pt` and `.npz` files: what is read, and what is said about what cannot be read."""
 
+import pickle
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -127,6 +130,14 @@ def refusal(path, **kwargs):
         read_graph(path, **kwargs)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def test_a_plain_pickle_is_refused_without_a_warning(tmp_path):
+    (tmp_path / "g.pt").write_bytes(pickle.dumps({"x": 1}, protocol=4))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        refusal(tmp_path / "g.pt")
+    assert not caught
 
 
 def test_missing_and_unknown_files(tmp_path):

@@ -96,7 +96,7 @@ def _load_pt(path: Path) -> Any:
     allowed = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, EdgeIndex, CatMetadata, SortOrder]
     try:
         with torch.serialization.safe_globals(allowed), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+            warnings.simplefilter("ignore")  # torch warns of sparse tensors and of what it then refuses
             return torch.load(path, map_location="cpu", weights_only=True)
     # A damaged file makes the reader fail in as many ways as there are bytes; all mean the same to the user.
     except Exception as error:
