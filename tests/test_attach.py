@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.export import Dim
 from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.nn import (
@@ -494,6 +495,31 @@ def test_torch_export(name: str, strict: bool, graph: Data) -> None:
     aggbuffer.detach(model)
     footprint.check()
     assert torch.equal(answer(gnn, graph.x, graph.edge_index), before)
+
+
+@pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects:UserWarning")
+def test_torch_export_for_graphs_of_any_size(graph: Data) -> None:
+    torch._dynamo.reset()
+    model = shake(aggbuffer.attach(seeded(COMPILED["GCN"]), graph)).eval()
+    sizes = {"args": ({0: Dim("nodes", min=2, max=10**6)}, {1: Dim("edges", min=2, max=10**8)})}
+    program = torch.export.export(model, (graph.x, graph.edge_index), dynamic_shapes=sizes)
+    other = small_graph(3, nodes=21, edges=50)
+    with torch.no_grad():
+        found = program.module()(other.x, other.edge_index)
+    torch.testing.assert_close(found, answer(model, other.x, other.edge_index))
+
+
+# PyG's GCN normalisation cannot be exported on CSR input, with or without buffers.
+@pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects:UserWarning")
+@pytest.mark.parametrize("strict", [False, True])
+def test_torch_export_with_csr(strict: bool) -> None:
+    torch._dynamo.reset()
+    data = as_csr(small_graph(directed=True, loops=True))
+    model = shake(aggbuffer.attach(seeded(COMPILED["GIN"]), data)).eval()
+    expected = answer(model, data.x, data.adj_t)
+    program = torch.export.export(model, (data.x, data.adj_t), strict=strict)
+    with torch.no_grad():
+        torch.testing.assert_close(program.module()(data.x, data.adj_t), expected)
 
 
 def test_deepcopy_is_independent(graph: Data) -> None:

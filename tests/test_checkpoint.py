@@ -271,7 +271,7 @@ def test_damaged_and_foreign_files_are_refused_and_never_unpickled(
                 aggbuffer.fit(model, data, checkpoint=path, **OPTIONS)
             assert path.read_bytes() == wrong, name
             assert not any(parameter.any() for parameter in model.buffer_parameters()), name
-        with refused("cannot be read", BufferFileError):
+        with refused("is a folder; name a file in it", BufferFileError):
             aggbuffer.fit(model, data, checkpoint=tmp_path, **OPTIONS)
     assert not bomb.exists()
     pickle.loads(foreign["a pickle"])

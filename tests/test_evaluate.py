@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GCN
 
 import aggbuffer
 from aggbuffer import BufferedGNN, Evaluation, evaluate
-from aggbuffer.errors import ConfigError, GraphError, ModelTypeError
+from aggbuffer.errors import ConfigError, GraphError, ModelError, ModelTypeError
 from aggbuffer.evaluate import extreme_thirds, plain
 from aggbuffer.text import html_table, markdown_table
-from helpers_fit import NODES, base, buffered, community_graph, move, refused, targets_of, with_csr
+from helpers_fit import CLASSES, FEATURES, NODES, base, buffered, community_graph, move, refused, targets_of, with_csr
 
 
 class Lookup(nn.Module):
@@ -230,6 +231,14 @@ def test_a_compiled_model_scores_as_itself() -> None:
         move(model)
         compiled = torch.compile(model, backend="eager")
         assert evaluate(compiled, data).to_dict() == evaluate(model, data).to_dict()
+
+
+def test_layers_that_would_ignore_removed_edges_are_refused() -> None:
+    data, gnn = community_graph(), GCN(FEATURES, 8, 2, CLASSES, cached=True).eval()
+    with refused("cached=True and would ignore every change of the edges", ModelError):
+        evaluate(gnn, data)
+    assert all(conv._cached_edge_index is None for conv in gnn.convs)
+    assert evaluate(gnn, data, keep=(1,)).overall.count == 30
 
 
 def test_csr_input_scores_as_coo() -> None:

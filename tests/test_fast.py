@@ -281,6 +281,13 @@ def test_a_reversed_flow_divides_by_its_own_degree(layer: Callable[..., nn.Modul
         torch.testing.assert_close(found, expected)
 
 
+def test_a_bare_layer_is_still_called_by_its_signature() -> None:
+    data = small_graph(0, nodes=40, edges=90, features=F_IN, weights=True)
+    for build in (SGConv, GCNConv):
+        model = ab.attach(seeded(lambda build=build: build(F_IN, CLASSES)).eval(), data)
+        assert ab.fit(model, data, max_epochs=2).epochs == 2
+
+
 def test_callbacks_see_the_model_as_it_is() -> None:
     """A callback may evaluate, copy or save the model."""
     data = graph()
@@ -295,6 +302,77 @@ def test_callbacks_see_the_model_as_it_is() -> None:
 
     ab.fit(model, data, max_epochs=2, callbacks=[look])
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_calls_of_a_fitted_model_agree(name: str, dtype: torch.dtype) -> None:
+    """First calls and later ones, with the same graph, with other edges or features, and after the weights changed."""
+    tolerance = 1e-5 if dtype is torch.float32 else 1e-10
+    data, other = graph(), graph(5)
+    for each in (data, other):
+        each.x = each.x.to(dtype)
+    model = moved(ab.attach(seeded(MODELS[name]).to(dtype).eval(), data))
+    model._inference.worth = 0
+
+    def check(x: Tensor, edges: Tensor) -> None:
+        with torch.no_grad():
+            for found in (model(x, edges), model(x, edge_index=edges)):
+                with model.plainly():
+                    expected = model(x, edges)
+                scale = max(1.0, expected.abs().max().item())
+                torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * scale)
+
+    check(data.x, data.edge_index)
+    assert model._inference.agrees
+    check(data.x, other.edge_index)
+    check(data.x, data.edge_index[:, :50].clone())
+    check(other.x, other.edge_index)
+    moved(model, seed=1)
+    check(other.x, other.edge_index)
+    with torch.no_grad():
+        other.x.mul_(2)
+        next(model.base.parameters()).mul_(1.5)
+    check(other.x, other.edge_index)
+
+
+def test_what_is_kept_for_a_graph_goes_with_it() -> None:
+    data = graph()
+    model = moved(ab.attach(seeded(MODELS["gcn"]).eval(), data))
+    model._inference.worth = 0
+    x, edges = data.x.clone(), data.edge_index.clone()
+    with torch.no_grad():
+        model(x, edges)
+    assert model._inference.passes is not None
+    assert copy.deepcopy(model)._inference.passes is None
+    del x
+    assert model._inference.passes is None
+
+
+def test_a_model_that_writes_into_what_is_kept_is_answered_plainly() -> None:
+    data = graph()
+    gnn = seeded(MODELS["gcn"]).eval()
+    gnn.act = nn.ReLU(inplace=True)
+    model = moved(ab.attach(gnn, data))
+    model._inference.worth = 0
+    with torch.no_grad():
+        answers = [model(data.x, data.edge_index) for _ in range(3)]
+        with model.plainly():
+            expected = model(data.x, data.edge_index)
+    assert all(torch.equal(answer, expected) for answer in answers) or model._inference.agrees
+    for answer in answers:
+        torch.testing.assert_close(answer, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_untouched_model_and_calls_with_gradients_take_the_plain_path() -> None:
+    data = graph()
+    model = ab.attach(seeded(MODELS["gcn"]).eval(), data)
+    model._inference.worth = 0
+    with torch.no_grad():
+        assert torch.equal(model(data.x, data.edge_index), model.base(data.x, data.edge_index))
+        moved(model)
+    model(data.x, data.edge_index).sum().backward()
+    assert model._inference.passes is None
 
 
 @pytest.mark.parametrize("name", ["gcn", "residual"])

@@ -6,6 +6,8 @@ import json
 import logging
 import math
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -16,8 +18,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Data
-from torch_geometric.nn import GCN
+from torch_geometric.nn import GCN, GCNConv
 
 import aggbuffer
 from aggbuffer import BufferConfig, BufferedGNN, FitConfig, FitResult, evaluate
@@ -629,7 +632,20 @@ BAD_INPUT: dict[str, tuple[Change, dict[str, Any], type[Exception], str]] = {
         aggbuffer.AggBufferError,
         "cannot be written",
     ),
-    "no path": (lambda d: None, {"checkpoint": "/"}, aggbuffer.AggBufferError, "cannot be"),
+    "no path": (lambda d: None, {"checkpoint": "/"}, aggbuffer.AggBufferError, "is a folder; name a file"),
+    "no interval": (lambda d: None, {"checkpoint_every": "often"}, ConfigError, "checkpoint_every must be a number"),
+    "other nodes": (
+        lambda d: None,
+        {"perturb": lambda graph, generator: Data(x=torch.zeros(3, FEATURES), edge_index=graph.data.edge_index)},
+        ConfigError,
+        r"whose x is \[3, 6\]; expected the features of the same nodes, \[90, 6\]",
+    ),
+    "no nodes": (
+        lambda d: None,
+        {"perturb": lambda graph, generator: Data(edge_index=graph.data.edge_index)},
+        ConfigError,
+        "whose x is a NoneType",
+    ),
 }
 
 
@@ -676,6 +692,41 @@ def test_masks_may_be_given_in_any_form() -> None:
             assert fit(model, bare, **options).history == expected
 
 
+def test_inference_mode_is_no_obstacle_but_a_graph_made_in_it_is() -> None:
+    data, gnn = community_graph(), base()
+    with torch.inference_mode():
+        model = aggbuffer.attach(gnn, data)
+        result = fit(model, data, max_epochs=2)
+        made = data.clone()
+    assert result.epochs == 2
+    with refused(r"made in inference mode, .*data.clone\(\)", GraphError):
+        fit(model, made)
+    assert fit(model, made.clone(), max_epochs=2).epochs == 2
+    aggbuffer.detach(model)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_layers_that_run_again_in_the_backward_pass_are_refused(reentrant: bool) -> None:
+    class Thrifty(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = GCNConv(FEATURES, 8), GCNConv(8, CLASSES)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            h = self.first(x, edge_index).relu()
+            if not h.requires_grad:
+                return self.second(h, edge_index)
+            return checkpoint(self.second, h, edge_index, use_reentrant=reentrant)  # type: ignore[no-any-return]
+
+    data = community_graph()
+    with buffered(Thrifty().eval(), data) as model:
+        move(model)
+        before = weights(model)
+        with refused("gradients could not be computed .*torch.utils.checkpoint", ModelError):
+            fit(model, data)
+        assert same(weights(model), before)
+
+
 def test_what_carries_no_active_buffers_is_refused() -> None:
     data = community_graph()
     with refused("The model is a GCN; expected what aggbuffer.attach returns", ModelTypeError):
@@ -705,6 +756,26 @@ def test_a_diverging_run_says_so_and_leaves_the_best_state() -> None:
 
 
 # Progress
+
+
+def test_a_progress_bar_leaves_the_random_state_of_python_alone() -> None:
+    code = (
+        "import io, random, sys\n"
+        "class Terminal(io.StringIO):\n"
+        "    isatty = lambda self: True\n"
+        "from helpers_fit import base, community_graph\n"
+        "import aggbuffer\n"
+        "data, sys.stderr = community_graph(), Terminal()\n"
+        "model, state = aggbuffer.attach(base(), data), random.getstate()\n"
+        "assert 'rich.style' not in sys.modules\n"  # which draws a number when it is imported
+        "aggbuffer.fit(model, data, max_epochs=2)\n"
+        "assert 'rich.style' in sys.modules\n"
+        "assert random.getstate() == state\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_progress_is_told_on_standard_error_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

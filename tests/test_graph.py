@@ -49,6 +49,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "flat features": (lambda: changed(x=torch.ones(14)), r"shape \[14\]; expected \[nodes, features\]"),
     "sparse features": (lambda: changed(x=X.to_sparse()), "to_dense"),
     "no features": (lambda: changed(x=None), "no node features"),
+    "features of numpy": (lambda: changed(x=X.numpy()), "data.x is a ndarray; expected a tensor"),
     "out of range": (lambda: with_edges([[0, 1], [1, 4]]), "node 4, but data.x has 4 rows; expected 0 to 3"),
     "negative": (lambda: with_edges([[0, -1], [1, 2]]), r"negative node number \(-1\)"),
     "float edges": (lambda: with_edges([[0.0, 1.0], [1.0, 2.0]]), r"dtype torch.float32; .*long\(\)"),

@@ -26,7 +26,7 @@ from torch_geometric.nn import (
 
 import aggbuffer
 from aggbuffer import AggBufferError, BufferConfig
-from aggbuffer.errors import ModelError, ModelTypeError
+from aggbuffer.errors import ConfigError, ModelError, ModelTypeError
 from conftest import CLASSES, FEATURES, Footprint, as_csr, seeded, shake, small_graph
 
 
@@ -98,6 +98,7 @@ def gcn() -> nn.Module:
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "cached GCN": (lambda: Model(GCNConv(FEATURES, CLASSES, cached=True)), "cached=True .* cached=False"),
     "cached SGC": (lambda: Model(SGConv(FEATURES, CLASSES, cached=True)), "cached=True"),
+    "cached and alone": (lambda: SGConv(FEATURES, CLASSES, cached=True), "The model, a SGConv, was built with cached"),
     "called twice": (lambda: Model(GCNConv(FEATURES, FEATURES), twice), "ran more than once"),
     "no message passing": (lambda: Model(gcn(), lambda model, x, edges: x), "No message-passing layer ran in Model"),
     "an MLP": (lambda: nn.Linear(FEATURES, CLASSES), "could not run|No message-passing"),
@@ -168,6 +169,13 @@ def test_a_layer_that_propagates_once_is_enough(graph: Data) -> None:
     assert [layer.kind for layer in model.layers] == ["output"]
 
 
+def test_a_forward_that_is_no_function(graph: Data) -> None:
+    gnn = seeded(lambda: GCN(FEATURES, 8, 2, CLASSES))
+    for call in (aggbuffer.attach, aggbuffer.evaluate, aggbuffer.diagnose):
+        with pytest.raises(ConfigError, match="forward is a int; expected a function"):
+            call(gnn, graph, forward=3)  # type: ignore[operator]
+
+
 def test_already_attached(graph: Data) -> None:
     gnn = seeded(lambda: GCN(FEATURES, 8, 2, CLASSES))
     model = shake(aggbuffer.attach(gnn, graph))
@@ -214,7 +222,8 @@ def test_a_graph_in_another_type_than_the_model(graph: Data) -> None:
     gnn = seeded(lambda: GCN(FEATURES, 8, 2, CLASSES))
     footprint = Footprint(gnn)
     graph.x = graph.x.double()
-    with pytest.raises(ModelError, match="could not run on this graph") as caught:
+    told = "weights are torch.float32, but data.x is torch.float64; .*to(torch.float32)"
+    with pytest.raises(ModelError, match=told.replace("(", r"\(").replace(")", r"\)")) as caught:
         aggbuffer.attach(gnn, graph)
     one_sentence(caught.value)
     footprint.check()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from aggbuffer.config import BufferConfig
 from aggbuffer.errors import ConfigError, GraphError, ModelError, ModelTypeError
-from aggbuffer.forward import Forward, checked_logits, default_forward
+from aggbuffer.forward import Forward, checked_forward, checked_logits
 from aggbuffer.graph import Graph, coo, is_sparse_adjacency
 from aggbuffer.hooks import LayerHooks
 from aggbuffer.layers import LayerSpec, discover, forked_randomness
@@ -50,7 +50,7 @@ def attach(
         raise ConfigError(f"config is a {type(config).__name__}; expected a BufferConfig.")
     check_carries_none(gnn)
     graph = Graph.of(data)
-    call = default_forward if forward is None else forward
+    call = checked_forward(forward)
     if config.weighted_degree:
         _check_weights(graph)
     probe = graph.first_edges(_ENOUGH_EDGES)
@@ -83,7 +83,7 @@ def attach_known(
         forward: As for :func:`attach`.
         freeze: Whether that attach could freeze the base without changing a bit of its answers.
     """
-    model = BufferedGNN(gnn, specs, config, default_forward if forward is None else forward, num_features)
+    model = BufferedGNN(gnn, specs, config, checked_forward(forward), num_features)
     if freeze:
         gnn.requires_grad_(False)
     return model

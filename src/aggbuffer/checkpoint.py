@@ -49,6 +49,8 @@ class Checkpoint:
         Raises:
             BufferFileError: If the file is damaged, or was written by a run with other settings, graph or base.
         """
+        if path.is_dir():
+            raise BufferFileError(f"The checkpoint {path} is a folder; name a file in it.")
         if not path.exists():
             return None
         try:

@@ -116,10 +116,10 @@ class FitConfig(_Config):
             value = getattr(self, name)
             if isinstance(value, numbers.Number) and hasattr(value, "item"):  # a numpy scalar, which JSON does not know
                 object.__setattr__(self, name, cast(Any, value).item())
-        _number("drop_edge", self.drop_edge, 0, 1)
-        _number("strength", self.strength, 0, math.inf)
-        _number("dropout", self.dropout, 0, 1, open_right=True)
-        _number("lr", self.lr, 0, math.inf, open_left=True)
+        check_number("drop_edge", self.drop_edge, 0, 1)
+        check_number("strength", self.strength, 0, math.inf)
+        check_number("dropout", self.dropout, 0, 1, open_right=True)
+        check_number("lr", self.lr, 0, math.inf, open_left=True)
         check_integer("patience", self.patience, 1)
         check_integer("max_epochs", self.max_epochs, 0)
         check_integer("seed", self.seed, 0)
@@ -145,9 +145,10 @@ def _flag(name: str, value: object) -> None:
         raise ConfigError(f"{name} must be True or False (got {value!r}).")
 
 
-def _number(
+def check_number(
     name: str, value: object, low: float, high: float, *, open_left: bool = False, open_right: bool = False
 ) -> None:
+    """Refuse what is no number between ``low`` and ``high``; infinity is never inside."""
     interval = f"{'(' if open_left else '['}{low}, {high}{')' if open_right or high == math.inf else ']'}"
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
         raise ConfigError(f"{name} must be a number in {interval} (got {value!r}).")

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from aggbuffer.config import TaskName, check_choice, check_integer
 from aggbuffer.errors import AggBufferError, ConfigError, GraphError, ModelTypeError
-from aggbuffer.forward import Forward, checked_logits, default_forward
+from aggbuffer.forward import Forward, checked_forward, checked_logits
 from aggbuffer.graph import Graph
-from aggbuffer.layers import evaluation_mode, explain_failure
+from aggbuffer.layers import evaluation_mode, explain_failure, refuse_cached
 from aggbuffer.model import BufferedGNN
 from aggbuffer.perturb import generator_on, nested_removal
 from aggbuffer.scores import Score, predict, score
@@ -139,6 +139,8 @@ def evaluate(
     if nodes is None:
         raise GraphError(f"The graph has no {mask!r}; set data.{mask} or pass mask=<bool mask or node numbers>.")
     predictor = Predictor(model, graph, forward)
+    if any(share < 1 for share in shares):
+        refuse_cached(model)
     logits = predictor.logits(graph.data)
     labels = Labels.of(graph.data.get("y"), graph.num_nodes, logits.size(1), nodes, task)
     nodes = nodes.cpu()
@@ -173,7 +175,7 @@ class Predictor:
                     f"{inner.num_features}; pass a graph with the same features."
                 )
         else:
-            self.forward = default_forward if forward is None else forward
+            self.forward = checked_forward(forward)
 
     def logits(self, data: Any) -> Tensor:
         """Logits ``[N, C]`` on a graph with the nodes of the one this was made for."""
@@ -183,7 +185,7 @@ class Predictor:
         except AggBufferError:
             raise
         except Exception as error:
-            raise explain_failure(error, self.graph, _expected_width(self.model)) from error
+            raise explain_failure(error, self.graph, self.model, _expected_width(self.model)) from error
         if not bool(torch.isfinite(logits).all()):
             raise GraphError("The model's outputs on this graph hold NaN or infinite values; check its weights.")
         return logits

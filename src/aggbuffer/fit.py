@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import torch
 from torch import Tensor
 
 from aggbuffer import losses
-from aggbuffer.config import FitConfig
-from aggbuffer.errors import ConfigError, ModelError, ModelTypeError
+from aggbuffer.config import FitConfig, check_number
+from aggbuffer.errors import ConfigError, GraphError, ModelError, ModelTypeError
 from aggbuffer.fast.memory import kept_between_steps
 from aggbuffer.files import checked_path
 from aggbuffer.graph import Graph
@@ -75,6 +76,7 @@ def fit(
         overrides, loss = {**overrides, "loss": loss}, None
     config = config.override(**overrides)
     callbacks = _checked_functions(callbacks, loss, perturb)
+    check_number("checkpoint_every", checkpoint_every, 0, math.inf)
     path = checked_path(checkpoint) if checkpoint is not None else None
     device = model.buffer_parameters()[0].device.type
     with (
@@ -85,7 +87,10 @@ def fit(
         torch.autocast(device, enabled=False),
         kept_between_steps(),
     ):
-        training = Training(model, Graph.of(data), config, train_mask, val_mask, loss, perturb)
+        graph = Graph.of(data)
+        if any(isinstance(value, Tensor) and value.is_inference() for value in graph.data.to_dict().values()):
+            raise GraphError("The graph was made in inference mode, which allows no training; pass data.clone().")
+        training = Training(model, graph, config, train_mask, val_mask, loss, perturb)
         with show_progress(progress, config, training.monitor.name) as report:
             return training.run(path, checkpoint_every, [report, *callbacks])
 

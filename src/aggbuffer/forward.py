@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from aggbuffer.errors import ModelError
+from aggbuffer.errors import ConfigError, ModelError
 
 Forward = Callable[[nn.Module, Data], Tensor]
 
@@ -27,6 +27,15 @@ def default_forward(model: nn.Module, data: Data) -> Tensor:
             "them; pass forward=lambda model, data: model(...)."
         )
     return model(data.x, edges, **{key: value for key, value in extra.items() if key in names})  # type: ignore[no-any-return]
+
+
+def checked_forward(forward: object) -> Forward:
+    """How to call a model: the user's way, or the default for None."""
+    if forward is None:
+        return default_forward
+    if not callable(forward):
+        raise ConfigError(f"forward is a {type(forward).__name__}; expected a function of the model and the data.")
+    return forward
 
 
 def _arguments(model: nn.Module) -> tuple[set[str], bool]:

@@ -40,9 +40,12 @@ def coo(edges: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         row, col, value = cast(Any, edges).coo()
         return col, row, value
     if edges.layout == torch.sparse_csr:
-        counts = edges.crow_indices().diff()
-        row = torch.repeat_interleave(counts, output_size=edges.col_indices().numel())
-        return edges.col_indices(), row, edges.values()
+        counts, column = edges.crow_indices().diff(), edges.col_indices()
+        if torch.compiler.is_compiling():
+            # torch.export takes column for empty and would write that length down; only the counts tell the true one.
+            row = torch.repeat_interleave(counts)
+            return column.index_select(0, torch.arange(row.numel(), device=row.device)), row, edges.values()
+        return column, torch.repeat_interleave(counts, output_size=column.numel()), edges.values()
     if edges.layout == torch.sparse_coo:
         index = edges._indices()
         return index[1], index[0], edges._values()
@@ -185,16 +188,17 @@ def _as_data(data: object) -> Data:
 
 def _features_and_edges(data: Data) -> tuple[Tensor, Tensor]:
     x, edges, adjacency = data.get("x"), data.get("edge_index"), data.get("adj_t")
-    if not isinstance(x, Tensor):
+    if x is None:
         raise GraphError("The graph has no node features; set data.x to a float tensor of shape [nodes, features].")
-    for name, value in (("edge_index", edges), ("adj_t", adjacency)):
-        if value is not None and not isinstance(value, Tensor) and not _is_torch_sparse(value):
+    for name, value in (("x", x), ("edge_index", edges), ("adj_t", adjacency)):
+        usable = isinstance(value, Tensor) or (name != "x" and _is_torch_sparse(value))
+        if value is not None and not usable:
             raise GraphError(f"data.{name} is a {type(value).__name__}; expected a tensor. Call torch.as_tensor on it.")
     if edges is not None and adjacency is not None:
         raise GraphError("The graph has both edge_index and adj_t; keep the one that the model is called with.")
     if edges is None and adjacency is None:
         raise GraphError("The graph has no edges; set data.edge_index ([2, E], source and target) or data.adj_t.")
-    return x, cast(Tensor, edges if edges is not None else adjacency)
+    return cast(Tensor, x), cast(Tensor, edges if edges is not None else adjacency)
 
 
 def _check_features(x: Tensor) -> None:

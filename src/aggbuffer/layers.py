@@ -88,8 +88,8 @@ def discover(
     for call in calls:
         if call.name in seen:
             raise ModelError(
-                f"The layer {call.name!r} ran more than once in one forward pass; a buffer needs every layer to run "
-                "once. Give each application a layer of its own."
+                f"{_layer(call.name, call.module)} ran more than once in one forward pass; a buffer needs every layer "
+                "to run once. Give each application a layer of its own."
             )
         seen.add(call.name)
     return [_describe(call, graph.num_nodes, config) for call in calls], logits
@@ -106,12 +106,23 @@ def check_model(gnn: object) -> None:
     for name, tensor in [*gnn.named_parameters(), *gnn.named_buffers()]:
         if is_lazy(tensor):
             raise ModelError(f"The parameter {name!r} has no shape yet; run the model once before attaching.")
+    refuse_cached(gnn)
+
+
+def refuse_cached(gnn: nn.Module) -> None:
+    """Refuse layers that keep the edges of their first call."""
     for name, module in gnn.named_modules():
         if isinstance(module, MessagePassing) and getattr(module, "cached", False):
             raise ModelError(
-                f"The layer {name!r} was built with cached=True and would ignore every change of the edges; build it "
-                "with cached=False and load the same weights."
+                f"{_layer(name, module)} was built with cached=True and would ignore every change of the edges; build "
+                "it with cached=False and load the same weights."
             )
+
+
+def _layer(name: str, module: nn.Module) -> str:
+    """What messages call a layer; one that is the whole model has no name in it."""
+    kind = type(module).__name__
+    return f"The layer {name!r} ({kind})" if name else f"The model, a {kind},"
 
 
 @contextmanager
@@ -131,12 +142,20 @@ def forked_randomness(device: torch.device) -> AbstractContextManager[None]:
     return cast(AbstractContextManager[None], torch.random.fork_rng(devices=[device] if device.type == "cuda" else []))
 
 
-def explain_failure(error: Exception, graph: Graph, expected_width: int | None = None) -> ModelError:
+def explain_failure(error: Exception, graph: Graph, gnn: nn.Module, expected_width: int | None = None) -> ModelError:
     """The sentence for a model that failed on a graph."""
     if "not implemented for" in str(error):
         return ModelError(
             f"The model cannot run in {graph.x.dtype} on {graph.x.device.type}: {str(error).splitlines()[0]}. Convert "
             "the model and data.x with .float()."
+        )
+    types = {p.dtype for p in gnn.parameters() if p.is_floating_point()}
+    if types and graph.x.dtype not in types:
+        found = " and ".join(sorted(map(str, types)))
+        widest = max(types, key=lambda dtype: torch.finfo(dtype).bits)
+        return ModelError(
+            f"The model's weights are {found}, but data.x is {graph.x.dtype}; convert one of them, as with "
+            f"data.x.to({widest})."
         )
     if expected_width is not None and expected_width != graph.x.size(1):
         return ModelError(
@@ -184,7 +203,7 @@ def _record(gnn: nn.Module, graph: Graph, run: Callable[[], Tensor]) -> tuple[li
     except (ModelError, KeyboardInterrupt):
         raise
     except Exception as error:
-        raise explain_failure(error, graph, _first_width(gnn, calls, graph.x)) from error
+        raise explain_failure(error, graph, gnn, _first_width(gnn, calls, graph.x)) from error
     finally:
         for handle in handles:
             handle.remove()
@@ -205,7 +224,7 @@ def _first_width(gnn: nn.Module, calls: list[_Call], x: Tensor) -> int | None:
 
 def _describe(call: _Call, num_nodes: int, config: BufferConfig) -> LayerSpec:
     conv, x = call.module, call.x
-    name = f"The layer {call.name!r} ({type(conv).__name__})"
+    name = _layer(call.name, conv)
     if isinstance(x, dict):
         raise ModelError(f"{name} is heterogeneous; a buffer needs one node type. Use a model for homogeneous graphs.")
     if isinstance(x, tuple | list):

@@ -23,6 +23,9 @@ class BufferedGNN(nn.Module):
 
     Calling ``model.base`` itself always gives the base's own output. The base stays in evaluation mode, whatever
     mode this module is put into, so that none of its statistics move while buffers are trained.
+
+    As ``forward`` takes whatever the base takes, ``torch.export`` wants dynamic shapes under the name ``"args"``:
+    ``dynamic_shapes={"args": ({0: nodes}, {1: edges})}``.
     """
 
     base: nn.Module
@@ -46,7 +49,8 @@ class BufferedGNN(nn.Module):
         self._accelerator: Accelerator | None = None
         self._dropout: tuple[float, torch.Generator | None] = (0.0, None)
         modules = dict(base.named_modules())
-        self._starts, blocks = _make_blocks(specs, modules, config)
+        with torch.inference_mode(False):  # what is made in that mode can never be trained
+            self._starts, blocks = _make_blocks(specs, modules, config)
         self._modes = [(module, module.training) for module in base.modules()]
         self._requires_grad = [(parameter, parameter.requires_grad) for parameter in base.parameters()]
         self.base = base

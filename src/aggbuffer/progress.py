@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from aggbuffer.config import FitConfig
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from aggbuffer.result import EpochRecord
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -51,6 +51,11 @@ def describe(record: EpochRecord, monitor: str) -> str:
 
 
 def _bar() -> Progress:
+    state = random.getstate()
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    random.setstate(state)  # rich draws a number when it is first imported
     return Progress(
         BarColumn(bar_width=8),
         MofNCompleteColumn(),

@@ -125,7 +125,9 @@ def select(data: Any, mask: str | Tensor, num_nodes: int) -> Tensor | None:
                 f"{name} refers to nodes {int(nodes.min())} to {int(nodes.max())}; expected 0 to {num_nodes - 1}."
             )
         if torch.unique(nodes).numel() != nodes.numel():
-            raise GraphError(f"{name} names some node twice; expected each node once.")
+            raise GraphError(
+                f"{name} names some node twice; expected each once. A mask of 0 and 1 needs .bool() first."
+            )
     if nodes.numel() == 0:
         raise GraphError(f"{name} is empty; expected at least one node.")
     return nodes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -69,7 +70,7 @@ class Training:
         except AggBufferError:
             raise
         except Exception as error:
-            raise explain_failure(error, graph) from error
+            raise explain_failure(error, graph, model.base) from error
         self.supervision = Supervision.of(graph, self.teacher.size(1), config, train_mask, val_mask)
         self.loss = losses.named(config.loss, detach_target=config.detach_target) if loss is None else loss
         if config.self_loops == "redrawn" and not self.passes.weighs_loops:
@@ -91,6 +92,7 @@ class Training:
             data = self.custom_perturbation(self.graph, generator)
             if not isinstance(data, Data):
                 raise ConfigError(f"perturb returned a {type(data).__name__}; expected a Data over the same nodes.")
+            _check_same_nodes(data.get("x"), self.graph.x)
             return data
         directions, share = self.config.directions, self.config.drop_edge
         mask = keep_mask(self.graph, share, generator, directions=directions)
@@ -153,8 +155,7 @@ class Training:
                 f"The loss became {total.item()} in epoch {epoch}; lower lr (now {self.config.lr}) or scale the "
                 "features."
             )
-        gradients = torch.autograd.grad(total, self.parameters, allow_unused=True, materialize_grads=True)
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+        for parameter, gradient in zip(self.parameters, self._gradients(total), strict=True):
             parameter.grad = gradient
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -165,6 +166,16 @@ class Training:
         score, val_loss, val_accuracy = self.monitor.score(after.detach())
         record = EpochRecord(epoch, terms.bias.item(), terms.robust.item(), total.item(), val_loss, val_accuracy, score)
         return record, after if reusable else None
+
+    def _gradients(self, total: Tensor) -> tuple[Tensor, ...]:
+        try:
+            return torch.autograd.grad(total, self.parameters, allow_unused=True, materialize_grads=True)
+        except RuntimeError as error:  # a model that runs its layers again during the backward pass, for one
+            reason = textwrap.shorten(f"{type(error).__name__}: {error}", 90, placeholder=" …")
+            raise ModelError(
+                f"The model's gradients could not be computed ({reason}); if it uses torch.utils.checkpoint, switch "
+                "that off, as a buffer needs every layer to run once."
+            ) from error
 
     def _note(self, record: EpochRecord, state: _State) -> None:
         state.history.append(record)
@@ -234,3 +245,12 @@ class Training:
         state.history = history
         logger.info("going on after epoch %d from %s", len(history), path)
         return True
+
+
+def _check_same_nodes(x: object, expected: Tensor) -> None:
+    found = list(x.shape) if isinstance(x, Tensor) else f"a {type(x).__name__}"
+    if found != list(expected.shape):
+        raise ConfigError(
+            f"perturb returned a Data whose x is {found}; expected the features of the same nodes, "
+            f"{list(expected.shape)}."
+        )

@@ -81,9 +81,20 @@ def test_settings_out_of_range_are_wrong_usage(files: Files, options: list[str])
     assert not (files.folder / "x.safetensors").exists()
 
 
-def test_missing_options_and_unknown_commands_are_wrong_usage() -> None:
-    for args in (["fit"], ["nonsense"], ["evaluate", "--graph"], ["fit", "--nonsense"]):
-        assert runner.invoke(app, args).exit_code == 2
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["fit"], "Missing option '--graph'"),
+        (["nonsense"], "No such command 'nonsense'"),
+        (["evaluate", "--graph"], "'--graph'"),
+        (["fit", "--nonsense"], "--nonsense"),
+        (["fit", "--lr", "fast"], "'--lr'"),
+        (["data", "get"], "data get --help"),
+        (["data", "nonsense"], "No such command 'nonsense'"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(args: list[str], told: str) -> None:
+    assert told in fails(*args, code=2)
 
 
 def test_weights_that_do_not_fit_are_named(files: Files) -> None:

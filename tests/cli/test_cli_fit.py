@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 import aggbuffer as ab
 from aggbuffer.cli import app
-from aggbuffer.config import BufferConfig, FitConfig
+from aggbuffer.config import Block, BufferConfig, FitConfig, Loss, Monitor, SelfLoops, Site
 
 runner = CliRunner()
 SHORT = ["--max-epochs", "20", "--quiet"]
@@ -59,6 +60,15 @@ def test_every_form_of_the_graph_gives_the_buffer_that_the_library_gives(files: 
         torch.testing.assert_close(ours, theirs)
 
 
+def test_the_graph_follows_the_precision_of_the_model(files: Files) -> None:
+    files.model.write_text(files.model.read_text() + "\ndef build_double(data):\n    return build(data).double()\n")
+    args = ["--graph", files.graph, "--model", f"{files.model}:build_double", "--weights", files.weights]
+    out = files.folder / "x.safetensors"
+    run("fit", *args, "--out", out, *SHORT)
+    assert json.loads(run("inspect", out, "--json"))["precision"] == "float64"
+    run("evaluate", *args, "--buffer", out, "--json")
+
+
 def test_fit_says_what_it_did_and_writes_a_report(files: Files) -> None:
     out, report = files.folder / "x.safetensors", files.folder / "r.html"
     stdout = run("fit", *files.inputs, "--out", out, "--report", report, *SHORT)
@@ -71,6 +81,8 @@ def test_fit_has_an_option_for_every_setting_with_its_default(files: Files) -> N
     help_text = run("fit", "--help")
     for field in (*fields(FitConfig), *fields(BufferConfig)):
         assert f"--{field.name.replace('_', '-')}" in help_text
+    for choice in (*get_args(Block), *get_args(Site), *get_args(Loss), *get_args(Monitor), *get_args(SelfLoops)):
+        assert re.search(rf"\b{choice}\b", help_text), choice
     told = json.loads(run("fit", *files.inputs, "--out", files.folder / "x.safetensors", *SHORT, "--json"))
     assert told["fit"]["config"] == FitConfig(max_epochs=20).to_dict()
     assert told["buffer"]["config"] == BufferConfig().to_dict()

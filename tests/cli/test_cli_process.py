@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -37,6 +38,23 @@ def test_help_is_there_for_every_command_and_imports_no_torch() -> None:
         "assert not {'torch', 'torch_geometric', 'numpy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_threads_wait_without_spinning_unless_the_user_wants_them_to() -> None:
+    code = (
+        "import os, sys\n"
+        "from aggbuffer.cli import main\n"
+        "sys.argv = ['aggbuffer', '--version']\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)\n"
+    )
+    for given, policy in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
+        env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        env |= {} if given is None else {"OMP_WAIT_POLICY": given}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+        assert done.stdout.splitlines()[-1] == f"{policy} False"
 
 
 def test_the_console_script_and_the_module_say_the_version() -> None:

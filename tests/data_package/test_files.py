@@ -1,10 +1,14 @@
 """`.pt` and `.npz` files: what is read, and what is said about what cannot be read."""
 
+import pickle
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
+from torch_geometric.utils import to_torch_csr_tensor
 
 from aggbuffer.data import read_graph
 from aggbuffer.errors import GraphError
@@ -45,6 +49,25 @@ def test_pt_with_an_edge_index_object(tmp_path, graph):
     graph.edge_index = EdgeIndex(graph.edge_index, sparse_size=(4, 4), sort_order="row")
     torch.save(graph, tmp_path / "g.pt")
     assert read_graph(tmp_path / "g.pt").edge_index.tolist() == graph.edge_index.tolist()
+
+
+@pytest.mark.parametrize("weights", [None, torch.tensor([0.5, 1, 2])])
+def test_pt_with_a_sparse_adjacency(tmp_path, graph, weights):
+    start, end = graph.edge_index
+    data = Data(x=graph.x, y=graph.y, adj_t=to_torch_csr_tensor(torch.stack([end, start]), weights, size=len(graph.x)))
+    torch.save(data, tmp_path / "g.pt")
+    read = read_graph(tmp_path / "g.pt")
+    order = (end * len(graph.x) + start).argsort()
+    assert torch.equal(read.edge_index, graph.edge_index[:, order])
+    assert "adj_t" not in read
+    if weights is None:
+        assert "edge_weight" not in read
+    else:
+        assert torch.equal(read.edge_weight, weights[order])
+    data.edge_index = graph.edge_index
+    torch.save(data, tmp_path / "g.pt")
+    with pytest.raises(GraphError, match="both node pairs and 'adj_t'"):
+        read_graph(tmp_path / "g.pt")
 
 
 def test_pt_that_pyg_processed(tmp_path, graph):
@@ -107,6 +130,14 @@ def refusal(path, **kwargs):
         read_graph(path, **kwargs)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def test_a_plain_pickle_is_refused_without_a_warning(tmp_path):
+    (tmp_path / "g.pt").write_bytes(pickle.dumps({"x": 1}, protocol=4))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        refusal(tmp_path / "g.pt")
+    assert not caught
 
 
 def test_missing_and_unknown_files(tmp_path):

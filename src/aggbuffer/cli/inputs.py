@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from aggbuffer.cli.models import build_model, load_weights
@@ -23,9 +23,19 @@ def read_inputs(
     gnn = build_model(model, data)
     if weights is not None:
         load_weights(gnn, weights)
-    device = next((p.device for p in gnn.parameters()), None)
-    data = data if device is None else data.to(device)
+    like = next((p for p in gnn.parameters() if p.is_floating_point()), None)
+    data = data if like is None else _as_the_model(data, like)
     return data, gnn if buffer is None else load(gnn, buffer)
+
+
+def _as_the_model(data: Data, like: Tensor) -> Data:
+    """The graph on the device of the model and in its precision, of which files know nothing."""
+    data = data.to(like.device)
+    for name in ("x", "edge_weight", "edge_attr"):
+        value = data.get(name)
+        if isinstance(value, Tensor) and value.is_floating_point():
+            data[name] = value.to(like.dtype)
+    return data
 
 
 def check_writable(*paths: Path | None, inputs: tuple[Path | None, ...] = ()) -> None:

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -122,7 +123,9 @@ def _read_state(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of what it then refuses
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read as safetensors: it is cut short or of another kind.") from error
     except Exception as error:  # a damaged or unsafe file fails in as many ways as there are bytes

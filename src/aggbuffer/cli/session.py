@@ -78,13 +78,14 @@ def session(*, as_json: bool = False, quiet: bool = False, debug: bool = False) 
             print(f"\n{current.interrupted()}", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
         except AggBufferError as error:
-            _fail(str(error), USAGE if isinstance(error, ConfigError) else FAILED, debug)
+            fail(str(error), USAGE if isinstance(error, ConfigError) else FAILED, debug)
         except Exception as error:
             reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
-            _fail(f"internal error ({reason}); run again with --debug for the details.", FAILED, debug)
+            fail(f"internal error ({reason}); run again with --debug for the details.", FAILED, debug)
 
 
-def _fail(told: str, code: int, debug: bool) -> NoReturn:
+def fail(told: str, code: int, debug: bool = False) -> NoReturn:
+    """End the command with one line on standard error, after the traceback for whoever debugs."""
     if debug:
         traceback.print_exc()
     print("Error: " + " ".join(told.split()), file=sys.stderr)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch import Tensor
 
-from aggbuffer.data.assemble import assemble
+from aggbuffer.data.assemble import NAMES, assemble
 from aggbuffer.data.npz import read_npz
 from aggbuffer.data.tables import read_tables
 from aggbuffer.errors import GraphError
@@ -24,8 +26,9 @@ def read_graph(path: str | os.PathLike[str], *, split: int = 0) -> Data:
     """Read a graph.
 
     Args:
-        path: a ``.pt`` file (a PyG ``Data``, or a dictionary of tensors, saved with ``torch.save``), an
-            ``.npz`` file, or a folder of ``edges.csv`` and ``nodes.csv``, each possibly ``.parquet``.
+        path: a ``.pt`` file (a PyG ``Data``, or a dictionary of tensors, saved with ``torch.save``; with
+            ``edge_index`` or a sparse ``adj_t``), an ``.npz`` file, or a folder of ``edges.csv`` and
+            ``nodes.csv``, each possibly ``.parquet``.
         split: which split to take from masks that hold several, counted from 0.
 
     Returns:
@@ -64,7 +67,23 @@ def _read_pt(path: Path, split: int) -> Data:
             f"{path} holds a {type(content).__name__}; a torch_geometric.data.Data or a dictionary of "
             f"tensors was expected."
         )
-    return assemble(content, split, path.name)
+    return assemble(_with_pairs(content, path.name), split, path.name)
+
+
+def _with_pairs(items: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same with node pairs in place of a sparse ``adj_t``, and its values, unless all are 1, as edge weights."""
+    from aggbuffer.graph import coo, is_sparse_adjacency
+
+    adjacency = items.get("adj_t")
+    if not is_sparse_adjacency(adjacency):
+        return items
+    if any(items.get(name) is not None for name in NAMES["edge_index"]):
+        raise GraphError(f"{source} holds both node pairs and 'adj_t'; keep one of them.")
+    rest = {name: value for name, value in items.items() if name != "adj_t"}
+    start, end, values = coo(cast(Tensor, adjacency))
+    if values is not None and not bool((values == 1).all()):
+        rest["edge_weight"] = values
+    return {**rest, "edge_index": torch.stack([start, end])}
 
 
 def _load_pt(path: Path) -> Any:
@@ -76,7 +95,8 @@ def _load_pt(path: Path) -> Any:
 
     allowed = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, EdgeIndex, CatMetadata, SortOrder]
     try:
-        with torch.serialization.safe_globals(allowed):
+        with torch.serialization.safe_globals(allowed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of sparse tensors and of what it then refuses
             return torch.load(path, map_location="cpu", weights_only=True)
     # A damaged file makes the reader fail in as many ways as there are bytes; all mean the same to the user.
     except Exception as error:

@@ -32,6 +32,7 @@ class Inference:
 
     def __init__(self) -> None:
         self._forget()
+        self.worth = _WORTH_SORTING
         self.agrees: bool | None = None  # with the plain path; None while it has not been tried
 
     def __reduce__(self) -> tuple[type[Inference], tuple[()]]:
@@ -47,7 +48,7 @@ class Inference:
         if self.agrees is False or torch.is_grad_enabled() or not _is_eager():
             return None
         found = _graph_of(args, kwargs, model.num_features)
-        if found is None or not _worth_it(model, *found):
+        if found is None or not self._is_worth_it(model, *found):
             return None
         passes = self._prepared(model, *found)
         if passes is None:
@@ -65,6 +66,10 @@ class Inference:
                 self._forget()
                 return expected
         return out
+
+    def _is_worth_it(self, model: BufferedGNN, x: Tensor, edges: Tensor) -> bool:
+        widths = sum(spec.out_width * spec.hops for spec in model.layers)
+        return widths >= self.worth and edges.size(1) > 0 and x.size(0) > 1
 
     def _run(
         self, model: BufferedGNN, passes: FastPasses, graph: Graph, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -134,11 +139,6 @@ def _graph_of(args: Iterable[Any], kwargs: Mapping[str, Any], num_features: int)
     x, edges = values
     is_graph = x.dim() == 2 and x.size(1) == num_features and edges.dim() == 2 and edges.size(0) == 2
     return (x, edges) if is_graph and edges.dtype is torch.int64 and x.layout is torch.strided else None
-
-
-def _worth_it(model: BufferedGNN, x: Tensor, edges: Tensor) -> bool:
-    widths = sum(spec.out_width * spec.hops for spec in model.layers)
-    return widths >= _WORTH_SORTING and edges.size(1) > 0 and x.size(0) > 1
 
 
 def _in_range(edges: Tensor, num_nodes: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -97,6 +98,11 @@ class _Switch:
     def __init__(self, layers: FastLayers, conv: nn.Module, fast: FastForm) -> None:
         self.layers, self.conv, self.fast = layers, conv, fast
         self.plain: Callable[..., Any] = conv.forward
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """That of the layer, which tells how a model that is one bare layer is called."""
+        return inspect.signature(self.plain)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         view = self.layers.view

@@ -60,10 +60,10 @@ class Patterns(dict[bool, Pattern]):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
-        self._graph = graph
+        self.graph = graph
 
     def __missing__(self, loops: bool) -> Pattern:
-        self[loops] = Pattern(self._graph, loops=loops)
+        self[loops] = Pattern(self.graph, loops=loops)
         return self[loops]
 
 
@@ -96,7 +96,7 @@ class View:
 
     def bind(self, graph: Graph, data: Data) -> None:
         """Belong to these tensors, which may be gone between two calls of a model while what was sorted stays."""
-        self.graph, self.data = graph, data
+        self.graph, self.data, self.patterns.graph = graph, data, graph
         edges = data.get("edge_index")
         self.edges: Tensor = edges if edges is not None else data.adj_t
 

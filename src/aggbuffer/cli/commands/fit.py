@@ -72,7 +72,7 @@ def fit(
         str, _setting(told="Where the buffer acts: aggregation or output.", panel=_BUFFER)
     ] = BufferConfig.site,
     block: Annotated[
-        str, _setting(told="agg_b, or an ablation: single, jknet, residual.", panel=_BUFFER)
+        str, _setting(told="agg_b, or an ablation: single, jknet, residual, agg.", panel=_BUFFER)
     ] = BufferConfig.block,
     bias: Annotated[bool, _setting("--bias", told="Add a bias.", panel=_BUFFER)] = BufferConfig.bias,
     weighted_degree: Annotated[
