@@ -18,7 +18,7 @@ from aggbuffer.buffer import Aggregate
 from aggbuffer.errors import ModelError
 from aggbuffer.graph import coo, in_degree, is_sparse_adjacency
 from aggbuffer.layers import LayerSpec, edge_position
-from aggbuffer.perturb import dropout
+from aggbuffer.perturb import DropoutMask
 
 if TYPE_CHECKING:
     from aggbuffer.model import BufferedGNN
@@ -42,6 +42,9 @@ class Accelerator(Protocol):
 
     def aggregation(self, edges: Tensor) -> Aggregate | None:
         """A GCN layer's aggregation over these edges, where they are known."""
+
+    def dropped(self, hidden: Tensor, dropped: Tensor, mask: DropoutMask) -> None:
+        """To be told what the next layer receives for H."""
 
     def made_hops(self, index: int) -> bool:
         """Whether layer ``index`` has added the terms of its hops itself."""
@@ -116,7 +119,10 @@ class LayerHooks:
         ratio, generator = self.owner._dropout
         if ratio == 0 or self.index == 0:
             return None
-        dropped = dropout(x, ratio, generator)
+        mask = DropoutMask.draw(x, ratio, generator)
+        dropped = mask.apply(x)
+        if self.owner._accelerator is not None:
+            self.owner._accelerator.dropped(x, dropped, mask)
         return ((dropped, *args[1:]), kwargs) if args else (args, {**kwargs, "x": dropped})
 
     def enter_mlp(self, mlp: nn.Module, args: tuple[Any, ...]) -> Any:

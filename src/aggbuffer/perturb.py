@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -36,37 +37,52 @@ def redrawn_loops(graph: Graph, share: float, generator: torch.Generator) -> Ten
 
 
 def dropout(x: Tensor, ratio: float, generator: torch.Generator | None) -> Tensor:
-    """Zero a share ``ratio`` of the entries of ``x`` and scale the rest, so that the mean stays.
+    """Zero a share ``ratio`` of the entries of ``x`` and scale the rest, so that the mean stays."""
+    return DropoutMask.draw(x, ratio, generator).apply(x)
 
-    Eight mask bytes come out of each 64-bit draw, which is several times faster than one draw an entry. The share is
-    therefore rounded to 1/256, and the scale is that of the rounded share.
+
+@dataclass(frozen=True)
+class DropoutMask:
+    """Which entries stay.
+
+    Eight bytes of the mask come out of each 64-bit draw, which is several times faster than one draw an entry. The
+    share is therefore rounded to 1/256, and the scale is that of the rounded share.
+
+    Attributes:
+        draws: A byte an entry, a quarter of the size of a mask of numbers; an entry stays from the threshold on.
+        threshold: In 256ths.
     """
-    threshold = min(round(ratio * 256), 255)
-    words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
-    words.random_(-(2**63), None, generator=generator)
-    draws = words.view(torch.uint8)[: x.numel()].view(x.shape)
-    return cast(Tensor, _Dropped.apply(x, draws, threshold))  # type: ignore[no-untyped-call]
+
+    draws: Tensor
+    threshold: int
+
+    @classmethod
+    def draw(cls, x: Tensor, ratio: float, generator: torch.Generator | None) -> DropoutMask:
+        """A mask for the entries of ``x``."""
+        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
+        words.random_(-(2**63), None, generator=generator)
+        return cls(words.view(torch.uint8)[: x.numel()].view(x.shape), min(round(ratio * 256), 255))
+
+    def apply(self, x: Tensor) -> Tensor:
+        """``x * mask``, with a gradient."""
+        return cast(Tensor, _Dropped.apply(x, self))  # type: ignore[no-untyped-call]
+
+    def numbers(self, dtype: torch.dtype) -> Tensor:
+        """0 and the scale of what stays, in the shape of the draws."""
+        # Written as numbers at once: a product with a bool mask converts it entry by entry, twenty times as slowly.
+        mask = torch.empty(self.draws.shape, dtype=dtype, device=self.draws.device)
+        return torch.ge(self.draws, self.threshold, out=mask).mul_(256.0 / (256 - self.threshold))
 
 
 class _Dropped(torch.autograd.Function):
-    """``x`` where its draw reaches the threshold, scaled; the draws are kept, a quarter of the size of a mask."""
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: DropoutMask) -> Tensor:
+        ctx.mask = mask
+        return x * mask.numbers(x.dtype)
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, draws: Tensor, threshold: int) -> Tensor:
-        ctx.save_for_backward(draws)
-        ctx.threshold = threshold
-        return x * _mask(draws, threshold, x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (draws,) = ctx.saved_tensors
-        return gradients[0] * _mask(draws, ctx.threshold, gradients[0]), None, None
-
-
-def _mask(draws: Tensor, threshold: int, like: Tensor) -> Tensor:
-    # Written as numbers at once: a product with a bool mask converts it entry by entry, twenty times as slowly.
-    mask = torch.ge(draws, threshold, out=torch.empty(draws.shape, dtype=like.dtype, device=like.device))
-    return mask.mul_(256.0 / (256 - threshold))
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] * ctx.mask.numbers(gradients[0].dtype), None
 
 
 def generator_on(device: torch.device, seed: int) -> torch.Generator:

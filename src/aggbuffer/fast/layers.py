@@ -55,7 +55,9 @@ class Pass:
                 out = self.view.propagate(self.mapped(x, weight), norm, loops=loops)
             else:
                 out = self.linear(self.view.propagate(x, norm, loops=loops), weight)
-            return out if bias is None else out + bias
+            if bias is None:
+                return out
+            return out + bias if out.requires_grad or bias.requires_grad else out.add_(bias)
 
         if self.constant is not None and self.view.is_whole:
             return self.constant(f"{norm} aggregation", compute)

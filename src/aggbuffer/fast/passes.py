@@ -20,9 +20,10 @@ from aggbuffer.buffer import Aggregate, AggregationBuffer
 from aggbuffer.fast.features import Features
 from aggbuffer.fast.layers import FastForm, Pass, fast_form, is_as_built, sgc_propagation
 from aggbuffer.fast.runner import FastLayers, covers
-from aggbuffer.fast.tall import NARROW, joined, times
+from aggbuffer.fast.tall import NARROW, joined, joined_dropped, times
 from aggbuffer.fast.views import View
 from aggbuffer.graph import Graph
+from aggbuffer.perturb import DropoutMask
 
 if TYPE_CHECKING:
     from aggbuffer.model import BufferedGNN
@@ -49,12 +50,13 @@ class FastPasses(FastLayers):
         self._hops_made_by = -1
         self._projected: dict[int, Tensor] = {}
         self._beside: tuple[Tensor, int, Tensor] | None = None  # H, block, and what of its term H has given already
+        self._dropped: tuple[Tensor, Tensor, DropoutMask] | None = None  # H, what a layer received for it, and how
         self._constants: dict[tuple[nn.Module, str], Tensor] = {}
 
     def run(self, view: View | Data) -> Tensor:
         """Logits ``[N, C]``."""
         known = isinstance(view, View)
-        self._beside = None
+        self._beside = self._dropped = None
         with self.over(view if known else None), self.model.plainly():
             return self.model.run(view.data if known else view)
 
@@ -147,6 +149,10 @@ class FastPasses(FastLayers):
             return aggregated + aggregate(total)
         return torch.addcmul(aggregated, inverse, total) if module.divides_by_degree else aggregated + total
 
+    def dropped(self, hidden: Tensor, dropped: Tensor, mask: DropoutMask) -> None:
+        """Note what the next layer receives for H."""
+        self._dropped = hidden, dropped, mask
+
     def made_hops(self, index: int) -> bool:
         """Whether layer ``index`` has added the terms of its hops itself."""
         made, self._hops_made_by = self._hops_made_by == index, -1
@@ -188,20 +194,25 @@ class FastPasses(FastLayers):
         return p.constant("output", lambda: cast(Tensor, type(conv).forward(conv, x, p.view.edges)))
 
     def _joining(self, p: Pass, index: int, x: Tensor) -> Pass:
-        """The same, but one product with H = ``x`` gives what both the layer and its buffer make of it.
-
-        Not where the layer receives a dropped H, which its buffer reads undropped.
-        """
+        """The same, but what the layer makes of H = ``x``, dropped or not, comes with what its buffer makes of H."""
         state, block = self.model._pass, self.model._starts[index]
-        if state is None or x is self.graph.x or x is not state.hidden[-1] or self.model.layers[index].kind != "output":
+        if state is None or x is self.graph.x or self.model.layers[index].kind != "output":
             return p
-        own = cast(AggregationBuffer, self.model.blocks[block]).weight
+        hidden, own = state.hidden[-1], cast(AggregationBuffer, self.model.blocks[block]).weight
+        dropped = self._dropped if self._dropped is not None and self._dropped[1] is x else None
+        if x is not hidden and (dropped is None or dropped[0] is not hidden):
+            return p
 
         def linear(x: Tensor, weight: Tensor) -> Tensor:
             if weight.size(0) > NARROW or weight.requires_grad or self._beside is not None:
                 return p.linear(x, weight)
-            out, given = joined(x, weight.t(), own[-x.size(1) :])
-            self._beside = x, block, given
+            rows, frozen = own[-x.size(1) :], weight.t()
+            if dropped is None:
+                out, given = joined(x, frozen, rows)
+            else:
+                mask = dropped[2]
+                out, given = joined_dropped(hidden, x, lambda: mask.numbers(x.dtype), frozen, rows)
+            self._beside = hidden, block, given
             return out
 
         return Pass(p.view, linear, p.constant)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 NARROW = 64
+_BATCHES = 16
 
 
 def times(x: Tensor, weight: Tensor) -> Tensor:
@@ -18,6 +20,14 @@ def times(x: Tensor, weight: Tensor) -> Tensor:
         weight: ``[width, a]``, narrow or not.
     """
     return cast(Tensor, _Times.apply(x, weight)) if weight.size(1) <= NARROW else x @ weight  # type: ignore[no-untyped-call]
+
+
+def joined_dropped(
+    x: Tensor, dropped: Tensor, mask: Callable[[], Tensor], frozen: Tensor, own: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``dropped @ frozen`` and ``x @ own``, where ``dropped = x * mask()``, with gradients as for :func:`joined`."""
+    found = _JoinedDropped.apply(x, dropped.detach(), mask, frozen, own)  # type: ignore[no-untyped-call]
+    return cast(tuple[Tensor, Tensor], found)
 
 
 def joined(x: Tensor, frozen: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,6 +54,24 @@ class _Times(torch.autograd.Function):
         return of_x, _of_weight(x, gradients[0]) if ctx.needs_input_grad[1] else None
 
 
+class _JoinedDropped(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, dropped: Tensor, mask: Callable[[], Tensor], frozen: Tensor, own: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, frozen, own)
+        ctx.mask = mask
+        return _product(dropped, frozen), _product(x, own)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None, Tensor]:
+        x, frozen, own = ctx.saved_tensors
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            of_x = (gradients[0] @ frozen.t()).mul_(ctx.mask()).addmm_(gradients[1], own.t())
+        return of_x, None, None, None, _of_weight(x, gradients[1])
+
+
 class _Joined(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, frozen: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,10 +95,28 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
     if width <= 8:
         return x @ weight.t().contiguous().t()
     if width < 32 and width % 16:
-        return (weight.t().contiguous() @ x.t()).t().contiguous()
+        return _transposed(x, weight)
     return x @ weight
 
 
+def _transposed(x: Tensor, weight: Tensor) -> Tensor:
+    """``(weightᵀ xᵀ)ᵀ`` batch by batch, as one narrow product alone keeps a single core busy."""
+    batches, rest = _batches(x)
+    turned = weight.t().contiguous()
+    out = (
+        torch.bmm(turned.expand(_BATCHES, -1, -1), batches.transpose(1, 2)).transpose(1, 2).reshape(-1, turned.size(0))
+    )
+    return torch.cat([out, rest @ weight]) if rest.size(0) else out
+
+
 def _of_weight(x: Tensor, gradient: Tensor) -> Tensor:
-    # In this order seven times as fast as xᵀ times the gradient.
-    return (gradient.t() @ x).t()
+    """``xᵀ gradient``: in this order of its factors seven times as fast, and in batches half as long again."""
+    (batches, rest), (gradients, of_rest) = _batches(x), _batches(gradient)
+    total = torch.bmm(gradients.transpose(1, 2), batches).sum(0)
+    return (total + of_rest.t() @ rest if rest.size(0) else total).t()
+
+
+def _batches(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows in batches, ``[_BATCHES, n, width]``, and the few that are left over."""
+    size = x.size(0) // _BATCHES
+    return x[: size * _BATCHES].reshape(_BATCHES, size, x.size(1)), x[size * _BATCHES :]
