@@ -45,7 +45,7 @@ Folder = Annotated[Path, typer.Option("--results", help="Where results are kept.
 def step(
     names: Graphs = ALL_GRAPHS,
     steps: Steps = 15,
-    burst: Burst = 1,
+    burst: Burst = 5,
     root: Root = None,
     peers: Peers = ALL_PEERS,
     dgl_python: DglPython = None,
@@ -69,21 +69,22 @@ def step(
 def inference(
     names: Graphs = SOME_GRAPHS,
     steps: Steps = 31,
-    burst: Burst = 1,
+    burst: Burst = 5,
     root: Root = None,
     peers: Peers = ALL_PEERS,
     dgl_python: DglPython = None,
     threads: Threads = CORES,
     folder: Folder = results.RESULTS,
 ) -> None:
-    """A pass without gradients: ours with buffers and without, the others' GCN without any.
+    """A pass without gradients: ours with buffers and without, and over edges never seen; the others' GCN without any.
 
     Example: python -m benchmarks inference --graphs Cora --root DIR
     """
     contenders = _contenders("inference", peers, dgl_python)
     if "ours" in (chosen := [contender.name for contender in contenders]):
-        without = replace(contenders[chosen.index("ours")], name=tables.WITHOUT, task="inference_base")
-        contenders.insert(chosen.index("ours") + 1, without)
+        ours = contenders[chosen.index("ours")]
+        contenders.insert(chosen.index("ours") + 1, replace(ours, name=tables.WITHOUT, task="inference_base"))
+        contenders.insert(chosen.index("ours") + 2, replace(ours, name=results.UNSEEN, task="inference_unseen"))
     measured = _run("inference", _graphs(names), contenders, steps, burst, root, threads, folder)
     typer.echo(tables.times(measured))
     _exit(measured)
@@ -93,7 +94,7 @@ def inference(
 def base(
     names: Graphs = "Cora,CS,PubMed",
     steps: Steps = 15,
-    burst: Burst = 1,
+    burst: Burst = 5,
     root: Root = None,
     peers: Peers = ALL_PEERS,
     dgl_python: DglPython = None,
@@ -113,7 +114,7 @@ def base(
 def scaling(
     sizes: Annotated[str, typer.Option(help="Numbers of directed edges, separated by commas.")] = SIZES,
     steps: Steps = 9,
-    burst: Burst = 1,
+    burst: Burst = 5,
     peers: Peers = "ours",
     dgl_python: DglPython = None,
     threads: Threads = CORES,

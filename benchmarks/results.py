@@ -16,6 +16,7 @@ from benchmarks.peers.protocol import CaseFile
 from paper.environment import describe
 
 RESULTS = Path(__file__).parent / "results"
+UNSEEN = "ours, edges unseen"  # with buffers; only what depends on the features alone has been kept
 OURS = "ours"
 _APART = 1e-4  # how far logits of the same model may be apart, relative to the largest
 
@@ -55,10 +56,12 @@ def doubt(outcomes: Mapping[str, Outcome]) -> str:
     odd = [name for name, outcome in outcomes.items() if not outcome.why and not _is_finite(outcome.notes)]
     if odd:
         return f"{', '.join(odd)} computed NaN or infinite values"
-    bases = {name: o.notes["logits"] for name, o in outcomes.items() if name != OURS and "logits" in o.notes}
-    for name, logits in bases.items():
-        if _distance(logits, next(iter(bases.values()))) > _APART:
-            return f"the logits of {name} are not those of {next(iter(bases))} for the same base model"
+    logits = {name: outcome.notes["logits"] for name, outcome in outcomes.items() if "logits" in outcome.notes}
+    for alike in ([OURS, UNSEEN], [name for name in logits if name not in (OURS, UNSEEN)]):
+        first, *others = [name for name in alike if name in logits] or [""]
+        for name in others:
+            if _distance(logits[name], logits[first]) > _APART:
+                return f"the logits of {name} are not those of {first} for the same model"
     return ""
 
 

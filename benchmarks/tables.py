@@ -9,6 +9,7 @@ from typing import Any
 from aggbuffer.text import markdown_table
 from benchmarks import bound
 from benchmarks.machine import Machine
+from benchmarks.results import UNSEEN
 
 Results = Sequence[Mapping[str, Any]]
 WITHOUT = "ours without buffer"
@@ -17,7 +18,7 @@ WITHOUT = "ours without buffer"
 def times(results: Results) -> str:
     """Medians of all contenders, half the distance of their quartiles, and what the others take for one of ours."""
     names = _names(results)
-    others = [name for name in names if name not in ("ours", WITHOUT)]
+    others = [name for name in names if name not in ("ours", WITHOUT, UNSEEN)]
     compared = [name for name in names if name == WITHOUT]
     rows = []
     for result in results:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import torch
 import torch_geometric
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 
 import aggbuffer as ab
@@ -56,24 +57,52 @@ def base(case: CaseFile, turns: Turns) -> None:
 
 
 def inference(case: CaseFile, turns: Turns) -> None:
-    """The model with buffers, which are not zero."""
+    """The model with buffers, which are not zero, called as a user calls it."""
     data = graph_of(case)
+    _answer_in_turn(_moved(case, data), data, turns)
+
+
+def inference_base(case: CaseFile, turns: Turns) -> None:
+    """The same model over the same path, without its buffers.
+
+    Switched off, buffers leave a model to its own layers, for the base's answers to the bit. So the fast path is asked
+    for by name here.
+    """
+    data = graph_of(case)
+    model = _moved(case, data)
+
+    def base(x: Tensor, edge_index: Tensor) -> Tensor:
+        answer: Tensor | None = model._inference.answer(model, (x, edge_index), {})
+        assert answer is not None, "the fast path has not answered"
+        return answer
+
+    with model.disabled():
+        _answer_in_turn(base, data, turns)
+
+
+def inference_unseen(case: CaseFile, turns: Turns) -> None:
+    """The model with buffers on edges that it has never seen: nothing that depends on them has been kept."""
+    data = graph_of(case)
+    model = _moved(case, data)
+    _answer_in_turn(lambda x, edge_index: model(x, edge_index.clone()), data, turns)
+
+
+def _moved(case: CaseFile, data: Data) -> ab.BufferedGNN:
     model = buffered(case, data)
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.buffer_parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=draw) * 0.01)
-    _answer_in_turn(model, data, turns)
+    return model
 
 
-def inference_base(case: CaseFile, turns: Turns) -> None:
-    """The same model over the same path, without its buffers."""
-    data = graph_of(case)
-    with buffered(case, data).disabled() as model:
-        _answer_in_turn(model, data, turns)
-
-
-TASKS = {"step": step, "base": base, "inference": inference, "inference_base": inference_base}
+TASKS = {
+    "step": step,
+    "base": base,
+    "inference": inference,
+    "inference_base": inference_base,
+    "inference_unseen": inference_unseen,
+}
 
 
 def graph_of(case: CaseFile) -> Data:
@@ -109,7 +138,7 @@ def buffered(case: CaseFile, data: Data) -> ab.BufferedGNN:
     return ab.attach(base_of(case, data), data).eval()
 
 
-def _answer_in_turn(model: nn.Module, data: Data, turns: Turns) -> None:
+def _answer_in_turn(model: Callable[[Tensor, Tensor], Tensor], data: Data, turns: Turns) -> None:
     logits: Tensor | None = None
     with torch.no_grad():
         while turns.next():

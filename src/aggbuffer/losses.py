@@ -91,8 +91,9 @@ def robustness_controlled(
     """L_RC of the paper: stay with the base on training nodes, stay with yourself on all nodes when edges go."""
     clean = step.clean.detach() if detach_target else step.clean
     robust = divergence(clean, step.perturbed, step.task)
+    teacher, answers = (logits.index_select(0, step.train) for logits in (step.teacher, step.clean))
     return LossTerms(
-        bias=divergence(step.teacher[step.train], step.clean[step.train], step.task).mean(),
+        bias=divergence(teacher, answers, step.task).mean(),
         robust=(robust[step.train] if robust_on_train else robust).mean(),
     )
 

@@ -36,13 +36,19 @@ class Pass:
     Attributes:
         view: The graph.
         linear: ``linear(x, weight)`` is ``x @ weight.T``, quick where x is the constant features.
+        sparse: Whether that is a sparse product, much cheaper than one with what an aggregation makes of ``x``.
         constant: ``constant(key, compute)`` computes once what no pass changes; only where the layer's input is such.
     """
 
     def __init__(
-        self, view: View, linear: LinearMap, constant: Callable[[str, Callable[[], Tensor]], Tensor] | None
+        self,
+        view: View,
+        linear: LinearMap,
+        constant: Callable[[str, Callable[[], Tensor]], Tensor] | None,
+        *,
+        sparse: bool = False,
     ) -> None:
-        self.view, self.linear, self.constant = view, linear, constant
+        self.view, self.linear, self.constant, self.sparse = view, linear, constant, sparse
 
     def mapped_aggregation(
         self, x: Tensor, linear: nn.Module, bias: Tensor | None, norm: Norm, *, loops: bool
@@ -65,8 +71,8 @@ class Pass:
 
     def _maps_first(self, width: int, in_width: int) -> bool:
         """Whether to map before aggregating: gather ``width`` columns instead of ``in_width``."""
-        if width <= in_width or self.constant is None:
-            return width <= in_width
+        if width <= in_width or self.sparse or self.constant is None:
+            return width <= in_width or self.sparse
         # The mapped features are at hand: wider rows to gather, against the product of aggregated features.
         degree = 1 + self.view.graph.num_edges / self.view.graph.num_nodes
         return degree * (width - in_width) < _PRODUCT_PER_GATHER * width * in_width

@@ -82,7 +82,9 @@ class FastLayers:
     def pass_for(self, conv: nn.Module, x: Tensor) -> Pass:
         """What ``conv`` needs to run on ``x`` over the current view."""
         assert self.view is not None
-        return Pass(self.view, self._linear, self._constants_of(conv) if x is self.graph.x else None)
+        if x is not self.graph.x:
+            return Pass(self.view, self._linear, None)
+        return Pass(self.view, self._linear, self._constants_of(conv), sparse=self.features.is_sparse)
 
     def _linear(self, x: Tensor, weight: Tensor) -> Tensor:
         return self.features @ weight.t() if x is self.graph.x else times(x, weight.t())
