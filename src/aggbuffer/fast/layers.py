@@ -17,7 +17,7 @@ from aggbuffer.fast.views import Norm, View
 from aggbuffer.hooks import LayerHooks
 
 # What one multiplication and addition of a dense product costs, in units of gathering one number of a neighbour's row.
-_PRODUCT_PER_GATHER = 0.04
+_PRODUCT_PER_GATHER = 0.16
 
 LinearMap = Callable[[Tensor, Tensor], Tensor]
 # PyG's own hooks, which act inside a layer's propagation.
@@ -74,8 +74,8 @@ class Pass:
         if width <= in_width or self.sparse or self.constant is None:
             return width <= in_width or self.sparse
         # The mapped features are at hand: wider rows to gather, against the product of aggregated features.
-        degree = 1 + self.view.graph.num_edges / self.view.graph.num_nodes
-        return degree * (width - in_width) < _PRODUCT_PER_GATHER * width * in_width
+        messages = 1 + self.view.num_edges / self.view.graph.num_nodes  # to a node
+        return messages * (width - in_width) < _PRODUCT_PER_GATHER * width * in_width
 
     def mapped(self, x: Tensor, weight: Tensor) -> Tensor:
         """``x Wᵀ``."""

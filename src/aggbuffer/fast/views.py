@@ -104,6 +104,11 @@ class View:
     def is_whole(self) -> bool:
         return self.mask is None
 
+    @property
+    def num_edges(self) -> int:
+        """Of those that remain."""
+        return int(self.edges.size(1))
+
     @cached_property
     def inverse_degree(self) -> Tensor:
         """1 / (D + 1), ``[N, 1]``."""
