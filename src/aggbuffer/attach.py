@@ -16,7 +16,7 @@ from aggbuffer.layers import LayerSpec, discover, forked_randomness
 from aggbuffer.model import BufferedGNN
 
 # Which layers run does not depend on the edges, and the messages of all edges of a large graph may not fit into memory.
-_ENOUGH_EDGES = 2**20
+_ENOUGH_EDGES = 2**17
 
 # Modules for which torch picks another kernel once their weights need no gradient.
 _CHOOSE_BY_GRADIENT = (nn.RNNBase, nn.MultiheadAttention)

@@ -51,12 +51,13 @@ class FastPasses(FastLayers):
         self._projected: dict[int, Tensor] = {}
         self._beside: tuple[Tensor, int, Tensor] | None = None  # H, block, and what of its term H has given already
         self._dropped: tuple[Tensor, Tensor, DropoutMask] | None = None  # H, what a layer received for it, and how
+        self._fresh: Tensor | None = None
         self._constants: dict[tuple[nn.Module, str], Tensor] = {}
 
     def run(self, view: View | Data) -> Tensor:
         """Logits ``[N, C]``."""
         known = isinstance(view, View)
-        self._beside = self._dropped = None
+        self._beside = self._dropped = self._fresh = None
         with self.over(view if known else None), self.model.plainly():
             return self.model.run(view.data if known else view)
 
@@ -147,7 +148,11 @@ class FastPasses(FastLayers):
         if module.block == "agg":
             assert aggregate is not None
             return aggregated + aggregate(total)
-        return torch.addcmul(aggregated, inverse, total) if module.divides_by_degree else aggregated + total
+        if not module.divides_by_degree:
+            return aggregated + total
+        if aggregated is self._fresh:
+            return aggregated.addcmul_(inverse, total)
+        return torch.addcmul(aggregated, inverse, total)
 
     def dropped(self, hidden: Tensor, dropped: Tensor, mask: DropoutMask) -> None:
         """Note what the next layer receives for H."""
@@ -182,10 +187,16 @@ class FastPasses(FastLayers):
             return (lambda p, x: self._sgc(cast(SGConv, conv), index, p, x)) if sgc_propagation(conv) else None
         form = fast_form(conv)
         if form is not None:
-            return lambda p, x: form(self._joining(p, index, x), x)
+            return lambda p, x: self._noted(p, form(self._joining(p, index, x), x))
         if self.model.layers[index].kind == "output" and is_as_built(conv):
             return lambda p, x: self._plain(conv, p, x)
         return None
+
+    def _noted(self, p: Pass, out: Tensor) -> Tensor:
+        """Note an aggregation that nobody else holds, to which a term may be added in place."""
+        is_kept = p.constant is not None and p.view.is_whole
+        self._fresh = None if is_kept or out.requires_grad else out
+        return out
 
     def _plain(self, conv: nn.Module, p: Pass, x: Tensor) -> Tensor:
         """A layer without a fast form; what it makes of the features and the whole graph is computed once."""

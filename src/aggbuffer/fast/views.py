@@ -117,7 +117,9 @@ class View:
     def propagate(self, x: Tensor, norm: Norm, *, loops: bool) -> Tensor:
         """The product of this graph's normalised adjacency with ``x`` ``[N, width]``."""
         if norm == "mean":  # as a sum, whose matrix is its own transpose where the graph is symmetric
-            return self.propagate(x, "sum", loops=loops) * self._inverse_count(loops)
+            sums = self.propagate(x, "sum", loops=loops)
+            count = self._inverse_count(loops)
+            return sums * count if sums.requires_grad else sums.mul_(count)
         matrix = self._matrix(loops, False, norm)
         return product(matrix, lambda: matrix if self.symmetric else self._matrix(loops, True, norm), x)
 
