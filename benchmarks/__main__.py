@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from benchmarks import graphs, machine, page, plots, results, tables
+from benchmarks import end_to_end, graphs, machine, page, plots, results, tables
 from benchmarks.interleave import Contender, measure
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
@@ -147,6 +147,26 @@ def memory(
     measured = _run("memory", _graphs(names), _contenders("step", peers, dgl_python), steps, 1, root, threads, folder)
     typer.echo(tables.memory(measured))
     _exit(measured)
+
+
+@app.command(name="end-to-end")
+def whole_fit(
+    names: Graphs = "Cora,PubMed",
+    splits: Annotated[int, typer.Option(min=1, help="How many, from the first.")] = 3,
+    root: Root = None,
+    threads: Threads = CORES,
+    folder: Folder = results.RESULTS,
+) -> None:
+    """A whole fit with the library's defaults, against the authors' steps in DGL; needs `step` results.
+
+    Example: python -m benchmarks end-to-end --graphs Cora --root DIR
+    """
+    _warn_if_busy()
+    measured = []
+    for name in _names(names, tuple(end_to_end.STEPS_OF_THE_AUTHORS)):
+        measured.append(end_to_end.measure(name, splits, root, threads, folder))
+        results.write(measured[-1], folder)
+    typer.echo(end_to_end.table(measured))
 
 
 @app.command(name="machine")

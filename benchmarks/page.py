@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import plots, results, tables
+from benchmarks import end_to_end, plots, results, tables
 from benchmarks.machine import Machine
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
@@ -15,12 +15,17 @@ BEGIN, END = "<!-- begin: python -m benchmarks table --write -->", "<!-- end -->
 
 TITLES = {
     "step": "A training step of the buffers",
+    "end_to_end": "A whole fit",
     "inference": "Inference",
     "base": "A training step of the base GCN",
     "memory": "Peak memory of a training process",
     "scaling": "Growing graphs",
 }
-_SHOWN: dict[str, Callable[[tables.Results], str]] = {"memory": tables.memory, "scaling": tables.scaling}
+_SHOWN: dict[str, Callable[[results.Results], str]] = {
+    "memory": tables.memory,
+    "scaling": tables.scaling,
+    "end_to_end": end_to_end.table,
+}
 _PICTURES = {"step": plots.STEP, "scaling": plots.SCALING}
 
 
@@ -44,7 +49,7 @@ def body(folder: Path = results.RESULTS, *, pictures: bool = True) -> str:
     found = {command: results.every(command, folder) for command in TITLES}
     for command, measured in found.items():
         if measured:
-            parts += [f"### {TITLES[command]}", f"`python -m benchmarks {command}`"]
+            parts += [f"### {TITLES[command]}", f"`python -m benchmarks {command.replace('_', '-')}`"]
             if pictures and command in _PICTURES:
                 parts.append(f"![{TITLES[command]}](assets/{_PICTURES[command]})")
             parts.append(_SHOWN.get(command, tables.times)(measured))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median, quantiles
@@ -15,6 +15,7 @@ from benchmarks.interleave import Outcome
 from benchmarks.peers.protocol import CaseFile
 from paper.environment import describe
 
+Results = Sequence[Mapping[str, Any]]
 RESULTS = Path(__file__).parent / "results"
 UNSEEN = "ours, edges unseen"  # with buffers; only what depends on the features alone has been kept
 OURS = "ours"

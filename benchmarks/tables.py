@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from aggbuffer.text import markdown_table
 from benchmarks import bound
 from benchmarks.machine import Machine
-from benchmarks.results import UNSEEN
+from benchmarks.results import UNSEEN, Results
 
-Results = Sequence[Mapping[str, Any]]
 WITHOUT = "ours without buffer"
 
 
@@ -106,7 +105,9 @@ def environments(results: Results) -> str:
     for result in results:
         where = result["environment"]
         versions = {
-            name: version for peer in result["peers"].values() for name, version in peer.get("versions", {}).items()
+            name: version
+            for peer in result.get("peers", {}).values()
+            for name, version in peer.get("versions", {}).items()
         }
         dgl = f", DGL {versions['dgl']}" if "dgl" in versions else ""
         told = f"{where['processor']}, {where['threads']} threads on {where['cores']} cores; Python {where['python']}, "
