@@ -41,6 +41,17 @@ def graph(seed: int = 0, *, directed: bool = False, loops: bool = False, sparse:
     return sparse_featured(data) if sparse else data
 
 
+class NamesInput(nn.Module):
+    """Calls a linear map by the name of its argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.residual = GCNConv(F_IN, CLASSES), nn.Linear(F_IN, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv(x, edge_index) + self.residual(input=x)
+
+
 class ResidualGCN(nn.Module):
     """A hand-written model with residual connections, LayerNorm and a head."""
 
@@ -54,16 +65,33 @@ class ResidualGCN(nn.Module):
         return self.head(F.dropout(F.relu(self.convs[1](h, edge_index) + h), 0.5, self.training))
 
 
+class Parallel(nn.Module):
+    """Two layers read the same representation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.left, self.right = GCNConv(F_IN, 8), GCNConv(8, CLASSES), SAGEConv(8, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = F.relu(self.first(x, edge_index))
+        return self.left(h, edge_index) + self.right(h, edge_index)
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "gcn": lambda: GCN(F_IN, 8, 2, CLASSES),
     "gcn, wider inside": lambda: GCN(F_IN, 64, 3, CLASSES, norm="BatchNorm"),
+    "gcn, wider at the end": lambda: GCN(F_IN, 8, 2, 20),
     "residual": ResidualGCN,
+    "parallel": Parallel,
+    "input by name": NamesInput,
     "sage": lambda: GraphSAGE(F_IN, 8, 3, CLASSES),
+    "sage, wider at the end": lambda: GraphSAGE(F_IN, 8, 2, 20),
     "sage without root": lambda: Sequential(
         "x, edge_index", [(SAGEConv(F_IN, CLASSES, root_weight=False), "x, edge_index -> x")]
     ),
     "gin": lambda: GIN(F_IN, 8, 2, CLASSES),
     "sgc": lambda: Sequential("x, edge_index", [(SGConv(F_IN, CLASSES, K=3), "x, edge_index -> x")]),
+    "one hop": lambda: Sequential("x, edge_index", [(SGConv(F_IN, CLASSES, K=1, bias=False), "x, edge_index -> x")]),
     "gat, which has no fast form": lambda: GAT(F_IN, 8, 2, CLASSES),
 }
 
@@ -245,12 +273,19 @@ def hooked_propagation(gnn: nn.Module) -> None:
     gnn.convs[0].register_propagate_forward_hook(lambda module, inputs, output: output * 2)
 
 
+def hooked_aggregation(gnn: nn.Module) -> None:
+    gnn.convs[0].aggr_module.register_forward_hook(lambda module, args, output: output * 2)
+
+
 def own_message(gnn: nn.Module) -> None:
     message = gnn.convs[0].message
     gnn.convs[0].message = lambda x_j, edge_weight: 2 * message(x_j, edge_weight)
 
 
-@pytest.mark.parametrize("change", [wrapped_linear, hooked_linear, hooked_in_place, hooked_propagation, own_message])
+CHANGES = [wrapped_linear, hooked_linear, hooked_in_place, hooked_propagation, hooked_aggregation, own_message]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_what_users_put_around_a_layer_counts(change: Callable[[nn.Module], None]) -> None:
     """None of it may be passed by, whether the conditions on fast layers or the check before training see it."""
     data = graph()
@@ -264,6 +299,41 @@ def test_what_users_put_around_a_layer_counts(change: Callable[[nn.Module], None
         ab.detach(model)
     for expected, found in zip(*ends, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("change", CHANGES[:2] + CHANGES[3:])
+def test_layers_with_something_around_them_run_plainly(change: Callable[[nn.Module], None]) -> None:
+    """Seen by the conditions on fast layers alone: on a large graph nothing is checked."""
+    data = graph()
+    gnn = seeded(MODELS["gcn"]).eval()
+    change(gnn)
+    model = moved(ab.attach(gnn, data))
+    checked = Graph.of(data)
+    plain, fast = PlainPasses(model, checked), FastPasses(model, checked)
+    with fast.ready():
+        found = fast.run(fast.whole)
+    torch.testing.assert_close(found, plain.run(plain.whole), rtol=1e-5, atol=1e-5)
+
+
+def test_a_fit_under_autocast_takes_the_plain_path() -> None:
+    data = graph()
+    model = ab.attach(seeded(MODELS["gcn"]).eval(), data)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert isinstance(choose_passes(model, Graph.of(data), accelerate=True), PlainPasses)
+
+
+def test_what_a_hook_holds_is_not_written_to() -> None:
+    """GIN's last step is a module of the user's, whose output a hook may keep."""
+    data, held = graph(), []
+    gnn = seeded(MODELS["gin"]).eval()
+    model = moved(ab.attach(gnn, data, ab.BufferConfig(site="output")))
+    gnn.convs[1].nn.lins[-1].register_forward_hook(lambda module, args, output: held.append(output))
+    passes = FastPasses(model, Graph.of(data))
+    with torch.no_grad():
+        with passes.ready():
+            passes.run(passes.whole)
+        model.run(data)
+    torch.testing.assert_close(*held, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("layer", [GCNConv, SAGEConv, SGConv, GraphConv])
