@@ -484,6 +484,38 @@ def test_redrawn_self_loops_are_the_dense_matrix(directions: str) -> None:
     torch.testing.assert_close(gradient, torch.autograd.grad(expected.sin().sum(), weight)[0])
 
 
+class InPlace(nn.Module):
+    """Writes into whatever its layers give it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map, self.convs = nn.Linear(F_IN, 8), nn.ModuleList([GCNConv(F_IN, 8), GCNConv(8, CLASSES)])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = F.elu_(self.convs[0](x, edge_index))
+        return self.convs[1](self.map(x).mul_(3).add_(h), edge_index)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_constant_that_the_model_writes_to_is_made_again(inference: bool) -> None:
+    """On a large graph no check would find out."""
+    data = graph()
+    model = moved(ab.attach(seeded(InPlace).eval(), data))
+    checked = Graph.of(data)
+    expected = PlainPasses(model, checked).run(data).detach()
+    with torch.inference_mode() if inference else torch.no_grad():
+        passes = FastPasses(model, checked, keep_first=True)
+        with passes.ready():
+            answers = [passes.run(passes.whole).clone() for _ in range(3)]
+    for answer in answers:
+        torch.testing.assert_close(answer, expected, rtol=1e-5, atol=1e-5)
+    passes = FastPasses(model, checked)
+    mask = keep_mask(checked, 0.4, torch.Generator().manual_seed(0))
+    plain, fast = (step(each, model, mask, dropout=0.0) for each in (PlainPasses(model, checked), passes))
+    for wanted, found in zip(plain, fast, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
+
+
 def test_redrawn_self_loops_are_refused_where_they_cannot_be_had() -> None:
     data = graph()
     for name, accelerate in (("sage", True), ("gat, which has no fast form", True), ("gcn", False)):

@@ -30,8 +30,7 @@ class Contents:
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> Contents:
         kept = tuple(tensors)
-        # A tensor made in inference mode counts no writes.
-        places = tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in kept)
+        places = tuple((t.data_ptr(), writes(t)) for t in kept)
         with torch.no_grad():
             return cls(places, tuple(_digest(t) for t in kept))
 
@@ -39,6 +38,11 @@ class Contents:
         if self.places != other.places:
             return False
         return all(torch.equal(a, b) for a, b in zip(self.digests, other.digests, strict=True))
+
+
+def writes(tensor: Tensor) -> int:
+    """How many writes torch has counted; it counts none for a tensor that was made in inference mode."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _digest(tensor: Tensor) -> Tensor:

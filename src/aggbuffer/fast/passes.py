@@ -17,6 +17,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, Linear, SAGEConv, SGConv
 
 from aggbuffer.buffer import Aggregate, AggregationBuffer
+from aggbuffer.fast.changes import writes
 from aggbuffer.fast.features import Features
 from aggbuffer.fast.layers import FastForm, Pass, fast_form, is_as_built, sgc_propagation
 from aggbuffer.fast.runner import FastLayers, covers
@@ -52,7 +53,7 @@ class FastPasses(FastLayers):
         self._beside: tuple[Tensor, int, Tensor] | None = None  # H, block, and what of its term H has given already
         self._dropped: tuple[Tensor, Tensor, DropoutMask] | None = None  # H, what a layer received for it, and how
         self._fresh: Tensor | None = None
-        self._constants: dict[tuple[nn.Module, str], Tensor] = {}
+        self._constants: dict[tuple[nn.Module, str], tuple[Tensor, int]] = {}  # and the writes to each, when made
 
     def run(self, view: View | Data) -> Tensor:
         """Logits ``[N, C]``."""
@@ -83,7 +84,7 @@ class FastPasses(FastLayers):
 
     def keeps_memory_of(self, tensor: Tensor) -> bool:
         """Whether a tensor shares its memory with a constant, which a write into it would spoil."""
-        return any(_place(tensor) == _place(kept) for kept in self._constants.values())
+        return any(_place(tensor) == _place(kept) for kept, _ in self._constants.values())
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -124,7 +125,7 @@ class FastPasses(FastLayers):
         aggregate: Aggregate | None = None,
     ) -> Tensor:
         """``aggregated`` plus the block's term, ``[N, width]``, as one fused operation."""
-        if self._keep_first and block == 0 and any(aggregated is kept for kept in self._constants.values()):
+        if self._keep_first and block == 0 and any(aggregated is kept for kept, _ in self._constants.values()):
             constant = self._constants_of(self.model)
             return constant("first", lambda: self._added(aggregated, block, hidden, inverse, aggregate))
         return self._added(aggregated, block, hidden, inverse, aggregate)
@@ -183,10 +184,12 @@ class FastPasses(FastLayers):
 
     def _constants_of(self, conv: nn.Module) -> Callable[[str, Callable[[], Tensor]], Tensor]:
         def constant(name: str, compute: Callable[[], Tensor]) -> Tensor:
-            if (conv, name) not in self._constants:
-                with torch.no_grad():
-                    self._constants[conv, name] = compute()
-            return self._constants[conv, name]
+            kept = self._constants.get((conv, name))
+            if kept is None or writes(kept[0]) != kept[1]:  # a model may write into what a layer gave it
+                with torch.inference_mode(False), torch.no_grad():  # in that mode, writes are not counted
+                    value = compute()
+                kept = self._constants[conv, name] = value, writes(value)
+            return kept[0]
 
         return constant
 
