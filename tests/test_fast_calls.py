@@ -289,6 +289,21 @@ def test_nothing_is_noted_between_calls_also_after_an_error() -> None:
         assert each._beside is None
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_first_call_that_is_not_finite_decides_nothing_wrongly(bad: float) -> None:
+    data = graph()
+    model = moved(ab.attach(seeded(MODELS["gcn"]).eval(), data))
+    model._inference.worth = 0
+    x = data.x.clone()
+    x[0, 0] = bad
+    with torch.no_grad():
+        found = model(x, data.edge_index)
+        with model.plainly():
+            torch.testing.assert_close(found, model(x, data.edge_index), equal_nan=True, rtol=1e-5, atol=1e-5)
+    assert model._inference.agrees
+    check(model, data.x, data.edge_index)
+
+
 def test_contents_tell_values_apart() -> None:
     for tensor in (torch.eye(5, 3), torch.arange(6).view(2, 3), torch.tensor([1.0, float("nan")]), torch.tensor(2.0)):
         before = Contents.of([tensor])
