@@ -41,6 +41,17 @@ def graph(seed: int = 0, *, directed: bool = False, loops: bool = False, sparse:
     return sparse_featured(data) if sparse else data
 
 
+class NamesInput(nn.Module):
+    """Calls a linear map by the name of its argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.residual = GCNConv(F_IN, CLASSES), nn.Linear(F_IN, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv(x, edge_index) + self.residual(input=x)
+
+
 class ResidualGCN(nn.Module):
     """A hand-written model with residual connections, LayerNorm and a head."""
 
@@ -54,16 +65,33 @@ class ResidualGCN(nn.Module):
         return self.head(F.dropout(F.relu(self.convs[1](h, edge_index) + h), 0.5, self.training))
 
 
+class Parallel(nn.Module):
+    """Two layers read the same representation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.left, self.right = GCNConv(F_IN, 8), GCNConv(8, CLASSES), SAGEConv(8, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = F.relu(self.first(x, edge_index))
+        return self.left(h, edge_index) + self.right(h, edge_index)
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "gcn": lambda: GCN(F_IN, 8, 2, CLASSES),
     "gcn, wider inside": lambda: GCN(F_IN, 64, 3, CLASSES, norm="BatchNorm"),
+    "gcn, wider at the end": lambda: GCN(F_IN, 8, 2, 20),
     "residual": ResidualGCN,
+    "parallel": Parallel,
+    "input by name": NamesInput,
     "sage": lambda: GraphSAGE(F_IN, 8, 3, CLASSES),
+    "sage, wider at the end": lambda: GraphSAGE(F_IN, 8, 2, 20),
     "sage without root": lambda: Sequential(
         "x, edge_index", [(SAGEConv(F_IN, CLASSES, root_weight=False), "x, edge_index -> x")]
     ),
     "gin": lambda: GIN(F_IN, 8, 2, CLASSES),
     "sgc": lambda: Sequential("x, edge_index", [(SGConv(F_IN, CLASSES, K=3), "x, edge_index -> x")]),
+    "one hop": lambda: Sequential("x, edge_index", [(SGConv(F_IN, CLASSES, K=1, bias=False), "x, edge_index -> x")]),
     "gat, which has no fast form": lambda: GAT(F_IN, 8, 2, CLASSES),
 }
 
@@ -245,12 +273,19 @@ def hooked_propagation(gnn: nn.Module) -> None:
     gnn.convs[0].register_propagate_forward_hook(lambda module, inputs, output: output * 2)
 
 
+def hooked_aggregation(gnn: nn.Module) -> None:
+    gnn.convs[0].aggr_module.register_forward_hook(lambda module, args, output: output * 2)
+
+
 def own_message(gnn: nn.Module) -> None:
     message = gnn.convs[0].message
     gnn.convs[0].message = lambda x_j, edge_weight: 2 * message(x_j, edge_weight)
 
 
-@pytest.mark.parametrize("change", [wrapped_linear, hooked_linear, hooked_in_place, hooked_propagation, own_message])
+CHANGES = [wrapped_linear, hooked_linear, hooked_in_place, hooked_propagation, hooked_aggregation, own_message]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_what_users_put_around_a_layer_counts(change: Callable[[nn.Module], None]) -> None:
     """None of it may be passed by, whether the conditions on fast layers or the check before training see it."""
     data = graph()
@@ -264,6 +299,41 @@ def test_what_users_put_around_a_layer_counts(change: Callable[[nn.Module], None
         ab.detach(model)
     for expected, found in zip(*ends, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("change", CHANGES[:2] + CHANGES[3:])
+def test_layers_with_something_around_them_run_plainly(change: Callable[[nn.Module], None]) -> None:
+    """Seen by the conditions on fast layers alone: on a large graph nothing is checked."""
+    data = graph()
+    gnn = seeded(MODELS["gcn"]).eval()
+    change(gnn)
+    model = moved(ab.attach(gnn, data))
+    checked = Graph.of(data)
+    plain, fast = PlainPasses(model, checked), FastPasses(model, checked)
+    with fast.ready():
+        found = fast.run(fast.whole)
+    torch.testing.assert_close(found, plain.run(plain.whole), rtol=1e-5, atol=1e-5)
+
+
+def test_a_fit_under_autocast_takes_the_plain_path() -> None:
+    data = graph()
+    model = ab.attach(seeded(MODELS["gcn"]).eval(), data)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert isinstance(choose_passes(model, Graph.of(data), accelerate=True), PlainPasses)
+
+
+def test_what_a_hook_holds_is_not_written_to() -> None:
+    """GIN's last step is a module of the user's, whose output a hook may keep."""
+    data, held = graph(), []
+    gnn = seeded(MODELS["gin"]).eval()
+    model = moved(ab.attach(gnn, data, ab.BufferConfig(site="output")))
+    gnn.convs[1].nn.lins[-1].register_forward_hook(lambda module, args, output: held.append(output))
+    passes = FastPasses(model, Graph.of(data))
+    with torch.no_grad():
+        with passes.ready():
+            passes.run(passes.whole)
+        model.run(data)
+    torch.testing.assert_close(*held, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("layer", [GCNConv, SAGEConv, SGConv, GraphConv])
@@ -412,6 +482,38 @@ def test_redrawn_self_loops_are_the_dense_matrix(directions: str) -> None:
     expected = normed @ (data.x @ conv.lin.weight.t()) + conv.bias + (data.x @ weight) / degree[:, None]
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradient, torch.autograd.grad(expected.sin().sum(), weight)[0])
+
+
+class InPlace(nn.Module):
+    """Writes into whatever its layers give it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map, self.convs = nn.Linear(F_IN, 8), nn.ModuleList([GCNConv(F_IN, 8), GCNConv(8, CLASSES)])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = F.elu_(self.convs[0](x, edge_index))
+        return self.convs[1](self.map(x).mul_(3).add_(h), edge_index)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_constant_that_the_model_writes_to_is_made_again(inference: bool) -> None:
+    """On a large graph no check would find out."""
+    data = graph()
+    model = moved(ab.attach(seeded(InPlace).eval(), data))
+    checked = Graph.of(data)
+    expected = PlainPasses(model, checked).run(data).detach()
+    with torch.inference_mode() if inference else torch.no_grad():
+        passes = FastPasses(model, checked, keep_first=True)
+        with passes.ready():
+            answers = [passes.run(passes.whole).clone() for _ in range(3)]
+    for answer in answers:
+        torch.testing.assert_close(answer, expected, rtol=1e-5, atol=1e-5)
+    passes = FastPasses(model, checked)
+    mask = keep_mask(checked, 0.4, torch.Generator().manual_seed(0))
+    plain, fast = (step(each, model, mask, dropout=0.0) for each in (PlainPasses(model, checked), passes))
+    for wanted, found in zip(plain, fast, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
 
 
 def test_redrawn_self_loops_are_refused_where_they_cannot_be_had() -> None:

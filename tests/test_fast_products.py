@@ -88,5 +88,16 @@ def test_a_rate_that_cannot_be_kept_is_not_measured(tmp_path: Path, monkeypatch:
     rates.sparse_below.cache_clear()
 
 
+def test_a_user_without_a_home_keeps_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", none)
+    rates.sparse_below.cache_clear()
+    assert rates.sparse_below() == rates.USUAL
+    rates.sparse_below.cache_clear()
+
+
 def test_the_measurement_gives_a_share() -> None:
     assert 0 < rates.measured() <= 0.5

@@ -62,8 +62,15 @@ class BufferedGNN(nn.Module):
         """The base's forward with every aggregation corrected."""
         if not self._enabled:
             return self.base(*args, **kwargs)
-        if self._accelerates and (answer := self._inference.answer(self, args, kwargs)) is not None:
-            return answer
+        if torch.compiler.is_compiling():
+            return self._run_hooked(args, kwargs)
+        with self._inference.turn:
+            if self._accelerates and (answer := self._inference.answer(self, args, kwargs)) is not None:
+                return answer
+            return self._run_hooked(args, kwargs)
+
+    def _run_hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The base's forward, in which the hooks of its layers act."""
         self._pass = ForwardPass(self.config.weighted_degree)
         try:
             return self.base(*args, **kwargs)

@@ -26,6 +26,7 @@ _PYG = {
     for stage in ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
     for when in ("", "_pre")
 }
+_STEPS = ("message", "aggregate", "message_and_aggregate", "update")  # which fast forms do not call
 
 FastForm = Callable[["Pass", Tensor], Tensor]
 
@@ -117,6 +118,10 @@ def is_as_built(conv: nn.Module) -> bool:
             return False
         if any(getattr(conv, name) for name in vars(conv) if name.endswith("_hooks") and name[1:] in _PYG):
             return False
+        if any(step in vars(conv) for step in _STEPS) or (
+            conv.aggr_module is not None and _has_hooks(conv.aggr_module)
+        ):
+            return False
     elif not hasattr(conv, "fast_form"):
         return False
     hooks = [*conv._forward_pre_hooks.values(), *conv._forward_hooks.values()]
@@ -127,9 +132,13 @@ def _is_plain(linear: nn.Module | Tensor, bias: bool | None = None) -> bool:
     """Whether a layer's linear map is PyG's own, with nothing around it: no adapter, no hook, no parametrisation."""
     if not isinstance(linear, Linear) or type(linear) is not Linear:
         return False
-    if linear._forward_hooks or linear._forward_pre_hooks:
+    if _has_hooks(linear):
         return False
     return bias is None or (linear.bias is not None) == bias
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _gcn(conv: GCNConv, p: Pass, x: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, Linear, SGConv
+from torch_geometric.nn import GCNConv, Linear, SAGEConv, SGConv
 
 from aggbuffer.buffer import Aggregate, AggregationBuffer
+from aggbuffer.fast.changes import writes
 from aggbuffer.fast.features import Features
 from aggbuffer.fast.layers import FastForm, Pass, fast_form, is_as_built, sgc_propagation
 from aggbuffer.fast.runner import FastLayers, covers
@@ -52,14 +53,18 @@ class FastPasses(FastLayers):
         self._beside: tuple[Tensor, int, Tensor] | None = None  # H, block, and what of its term H has given already
         self._dropped: tuple[Tensor, Tensor, DropoutMask] | None = None  # H, what a layer received for it, and how
         self._fresh: Tensor | None = None
-        self._constants: dict[tuple[nn.Module, str], Tensor] = {}
+        self._constants: dict[tuple[nn.Module, str], tuple[Tensor, int]] = {}  # and the writes to each, when made
 
     def run(self, view: View | Data) -> Tensor:
         """Logits ``[N, C]``."""
         known = isinstance(view, View)
-        self._beside = self._dropped = self._fresh = None
+        self.forget_pass()
         with self.over(view if known else None), self.model.plainly():
             return self.model.run(view.data if known else view)
+
+    def forget_pass(self) -> None:
+        """Let go of what the layers of the last pass noted for each other."""
+        self._beside = self._dropped = self._fresh = None
 
     @property
     def weighs_loops(self) -> bool:
@@ -76,6 +81,10 @@ class FastPasses(FastLayers):
         """Take over what another one over the same features has computed from them alone."""
         self._projected.update(other._projected)
         self._constants.update({key: value for key, value in other._constants.items() if key[1] in names})
+
+    def keeps_memory_of(self, tensor: Tensor) -> bool:
+        """Whether a tensor shares its memory with a constant, which a write into it would spoil."""
+        return any(_place(tensor) == _place(kept) for kept, _ in self._constants.values())
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -116,7 +125,7 @@ class FastPasses(FastLayers):
         aggregate: Aggregate | None = None,
     ) -> Tensor:
         """``aggregated`` plus the block's term, ``[N, width]``, as one fused operation."""
-        if self._keep_first and block == 0 and hidden[0] is self.graph.x and self.view is self.whole:
+        if self._keep_first and block == 0 and any(aggregated is kept for kept, _ in self._constants.values()):
             constant = self._constants_of(self.model)
             return constant("first", lambda: self._added(aggregated, block, hidden, inverse, aggregate))
         return self._added(aggregated, block, hidden, inverse, aggregate)
@@ -133,11 +142,11 @@ class FastPasses(FastLayers):
         read = list(hidden) if module.reads_all else [hidden[-1]]
         total: Tensor | None = None
         start = 0
-        for h in read:
+        for number, h in enumerate(read, 1):
             rows = slice(start, start := start + h.size(1))
             if total is None and h is self.graph.x:
                 total = self._projection(module, block, rows)
-            elif (given := self._given(h, block)) is not None:
+            elif number == len(read) and (given := self._given(h, block)) is not None:
                 total = given if total is None else total + given
             else:
                 product = times(h, module.weight[rows])
@@ -175,10 +184,12 @@ class FastPasses(FastLayers):
 
     def _constants_of(self, conv: nn.Module) -> Callable[[str, Callable[[], Tensor]], Tensor]:
         def constant(name: str, compute: Callable[[], Tensor]) -> Tensor:
-            if (conv, name) not in self._constants:
-                with torch.no_grad():
-                    self._constants[conv, name] = compute()
-            return self._constants[conv, name]
+            kept = self._constants.get((conv, name))
+            if kept is None or writes(kept[0]) != kept[1]:  # a model may write into what a layer gave it
+                with torch.inference_mode(False), torch.no_grad():  # in that mode, writes are not counted
+                    value = compute()
+                kept = self._constants[conv, name] = value, writes(value)
+            return kept[0]
 
         return constant
 
@@ -187,15 +198,19 @@ class FastPasses(FastLayers):
             return (lambda p, x: self._sgc(cast(SGConv, conv), index, p, x)) if sgc_propagation(conv) else None
         form = fast_form(conv)
         if form is not None:
-            return lambda p, x: self._noted(p, form(self._joining(p, index, x), x))
+            return lambda p, x: self._noted(conv, p, form(self._joining(p, index, x), x))
         if self.model.layers[index].kind == "output" and is_as_built(conv):
             return lambda p, x: self._plain(conv, p, x)
         return None
 
-    def _noted(self, p: Pass, out: Tensor) -> Tensor:
-        """Note an aggregation that nobody else holds, to which a term may be added in place."""
+    def _noted(self, conv: nn.Module, p: Pass, out: Tensor) -> Tensor:
+        """Note an aggregation that nobody else holds, to which a term may be added in place.
+
+        Of other layers, whose last step is a module of the user's, a hook may hold it.
+        """
         is_kept = p.constant is not None and p.view.is_whole
-        self._fresh = None if is_kept or out.requires_grad else out
+        is_ours = isinstance(conv, GCNConv | SAGEConv) and not is_kept
+        self._fresh = out if is_ours and not out.requires_grad else None
         return out
 
     def _plain(self, conv: nn.Module, p: Pass, x: Tensor) -> Tensor:
@@ -205,7 +220,10 @@ class FastPasses(FastLayers):
         return p.constant("output", lambda: cast(Tensor, type(conv).forward(conv, x, p.view.edges)))
 
     def _joining(self, p: Pass, index: int, x: Tensor) -> Pass:
-        """The same, but what the layer makes of H = ``x``, dropped or not, comes with what its buffer makes of H."""
+        """The same, but what the layer makes of H = ``x``, dropped or not, comes with what its buffer makes of H.
+
+        A layer that aggregates first maps something else than ``x``, and its buffer's product stays its own.
+        """
         state, block = self.model._pass, self.model._starts[index]
         if state is None or x is self.graph.x or self.model.layers[index].kind != "output":
             return p
@@ -214,9 +232,9 @@ class FastPasses(FastLayers):
         if x is not hidden and (dropped is None or dropped[0] is not hidden):
             return p
 
-        def linear(x: Tensor, weight: Tensor) -> Tensor:
-            if weight.size(0) > NARROW or weight.requires_grad or self._beside is not None:
-                return p.linear(x, weight)
+        def linear(mapped: Tensor, weight: Tensor) -> Tensor:
+            if mapped is not x or weight.size(0) > NARROW or weight.requires_grad or self._beside is not None:
+                return p.linear(mapped, weight)
             rows, frozen = own[-x.size(1) :], weight.t()
             if dropped is None:
                 out, given = joined(x, frozen, rows)
@@ -241,20 +259,33 @@ class FastPasses(FastLayers):
         state = self.model._pass
         hidden = [] if state is None else [*state.hidden, t]
         for hop in range(conv.K):
-            t = p.view.propagate(t, "sym", loops=True)
+            t = self._first_hop(p, t) if hop == 0 else p.view.propagate(t, "sym", loops=True)
             if state is not None:
                 t = self.add_term(t, self.model._starts[index] + hop, hidden, p.view.inverse_degree)
                 hidden.append(t)
-        self._hops_made_by = index
+        if state is not None:
+            self._hops_made_by = index
         return t if conv.lin.bias is None else t + conv.lin.bias
+
+    def _first_hop(self, p: Pass, mapped: Tensor) -> Tensor:
+        """The aggregation of the mapped features, which is constant over the whole graph."""
+        if p.constant is None or not p.view.is_whole:
+            return p.view.propagate(mapped, "sym", loops=True)
+        return p.constant("first hop", lambda: p.view.propagate(mapped, "sym", loops=True))
 
 
 def can_run(model: BufferedGNN, graph: Graph) -> bool:
     """Whether the fast path may be taken by this model on this graph."""
-    return covers(graph) and all(parameter.dtype == graph.x.dtype for parameter in model.buffer_parameters())
+    if not covers(graph) or torch.is_autocast_enabled("cpu"):  # in which products come out in half precision
+        return False
+    return all(parameter.dtype == graph.x.dtype for parameter in model.buffer_parameters())
 
 
 def too_large_to_check(model: BufferedGNN, graph: Graph) -> bool:
     """Whether a plain pass, to compare with, would cost what the fast path saves."""
     widest = max(max(spec.in_width, spec.out_width) for spec in model.layers)
     return graph.num_edges * widest * graph.x.element_size() > _MOST_TO_CHECK
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

@@ -28,16 +28,16 @@ _SHAPE, _WIDTH, _DENSITY, _ROUNDS = (2048, 768), 512, 0.3, 8
 @cache
 def sparse_below() -> float:
     """The share of non-zero entries below which the sparse product wins on this machine."""
-    path = _folder() / "sparse-below.json"
     key = f"{processor()}, torch {torch.__version__}"
     try:
+        path = _folder() / "sparse-below.json"
         found = _read(path)
         if key not in found:
             path.parent.mkdir(parents=True, exist_ok=True)
             _keep({key: measured(), **found}, path)
             found = _read(path)  # of several processes that measured, the last to write decides for later ones
         return float(found[key])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError):  # the last: a user without a home
         return USUAL
 
 

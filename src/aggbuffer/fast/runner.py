@@ -123,9 +123,10 @@ class _Constant:
         self.layers, self.linear = layers, linear
         self.plain: Callable[..., Tensor] = linear.forward
 
-    def __call__(self, x: Tensor) -> Tensor:
-        constant = self.layers._constants_of(self.linear) if x is self.layers.graph.x else None
-        return self.plain(x) if constant is None else constant("output", lambda: self.plain(x))
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        is_known = len(args) == 1 and not kwargs and args[0] is self.layers.graph.x
+        constant = self.layers._constants_of(self.linear) if is_known else None
+        return self.plain(*args, **kwargs) if constant is None else constant("output", lambda: self.plain(*args))
 
 
 def fast_forms(gnn: nn.Module) -> dict[nn.Module, FastForm]:
