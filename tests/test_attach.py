@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import io
 import itertools
 from collections.abc import Callable
@@ -604,3 +605,23 @@ def test_other_graphs_than_the_one_attached_on(graph: Data) -> None:
 def test_detach_wants_a_buffered_model() -> None:
     with pytest.raises(aggbuffer.AggBufferError, match="only a BufferedGNN"):
         aggbuffer.detach(nn.Linear(2, 2))
+
+
+class WeightsOfItsOwn(nn.Module):
+    """Holds a weight for every edge of the graph that it was made for."""
+
+    def __init__(self, edges: int) -> None:
+        super().__init__()
+        self.conv, self.edge_weight = GCNConv(FEATURES, CLASSES), torch.ones(edges)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv(x, edge_index, self.edge_weight)
+
+
+def test_a_large_graph_is_attached_to_with_a_part_of_its_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = small_graph()
+    monkeypatch.setattr(importlib.import_module("aggbuffer.attach"), "_ENOUGH_EDGES", 5)
+    for gnn in (GCN(FEATURES, 8, 2, CLASSES).eval(), WeightsOfItsOwn(data.num_edges).eval()):
+        expected = answer(gnn, data.x, data.edge_index)
+        model = aggbuffer.attach(gnn, data)
+        assert torch.equal(answer(model, data.x, data.edge_index), expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, cast
 
 import torch
@@ -53,8 +54,7 @@ def attach(
     call = checked_forward(forward)
     if config.weighted_degree:
         _check_weights(graph)
-    probe = graph.first_edges(_ENOUGH_EDGES)
-    specs, logits = discover(gnn, probe, lambda: checked_logits(call(gnn, probe.data), probe.num_nodes), config)
+    probe, specs, logits = _discovered(gnn, graph, call, config)
     model = BufferedGNN(gnn, specs, config, call, graph.x.size(1))
     try:
         _freeze(model, probe, logits)
@@ -62,6 +62,21 @@ def attach(
         model._release()
         raise
     return model
+
+
+def _discovered(
+    gnn: nn.Module, graph: Graph, call: Forward, config: BufferConfig
+) -> tuple[Graph, list[LayerSpec], Tensor]:
+    """The graph of a run that found the layers, the layers, and its logits."""
+
+    def on(probe: Graph) -> tuple[Graph, list[LayerSpec], Tensor]:
+        return probe, *discover(gnn, probe, lambda: checked_logits(call(gnn, probe.data), probe.num_nodes), config)
+
+    part = graph.first_edges(_ENOUGH_EDGES)
+    if part is not graph:
+        with suppress(ModelError):  # a model may hold something for every edge
+            return on(part)
+    return on(graph)
 
 
 def attach_known(
