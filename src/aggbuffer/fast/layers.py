@@ -88,7 +88,8 @@ class Pass:
 def fast_form(conv: nn.Module) -> FastForm | None:
     """A function that computes ``conv(x, edges)`` over a view, or None if this layer is not covered.
 
-    A layer of the user's own may bring one, also one that passes no messages: a method ``fast_form(p, x)``.
+    A layer of the user's own may bring one, also one that passes no messages: a method ``fast_form(p, x)``, whose
+    result may be written into.
     """
     if not is_as_built(conv):
         return None

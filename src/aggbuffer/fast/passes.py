@@ -198,19 +198,19 @@ class FastPasses(FastLayers):
             return (lambda p, x: self._sgc(cast(SGConv, conv), index, p, x)) if sgc_propagation(conv) else None
         form = fast_form(conv)
         if form is not None:
-            return lambda p, x: self._noted(conv, p, form(self._joining(p, index, x), x))
+            return lambda p, x: self._noted(conv, form(self._joining(p, index, x), x))
         if self.model.layers[index].kind == "output" and is_as_built(conv):
             return lambda p, x: self._plain(conv, p, x)
         return None
 
-    def _noted(self, conv: nn.Module, p: Pass, out: Tensor) -> Tensor:
+    def _noted(self, conv: nn.Module, out: Tensor) -> Tensor:
         """Note an aggregation that nobody else holds, to which a term may be added in place.
 
         Of other layers, whose last step is a module of the user's, a hook may hold it.
         """
-        is_kept = p.constant is not None and p.view.is_whole
-        is_ours = isinstance(conv, GCNConv | SAGEConv) and not is_kept
-        self._fresh = out if is_ours and not out.requires_grad else None
+        is_ours = isinstance(conv, GCNConv | SAGEConv) or hasattr(conv, "fast_form")
+        is_free = is_ours and not out.requires_grad and not self.keeps_memory_of(out)
+        self._fresh = out if is_free else None
         return out
 
     def _plain(self, conv: nn.Module, p: Pass, x: Tensor) -> Tensor:
