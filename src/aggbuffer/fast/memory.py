@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # from glibc's malloc.h
 _USUAL_TRIM, _USUAL_MMAPS = 128 * 1024, 65536
-_NEVER = 2**31 - 1
+_NEVER = -1  # above any size, also that of the gigabytes that a large graph frees
 
 
 @contextmanager
