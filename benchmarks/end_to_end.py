@@ -40,11 +40,14 @@ def measure(graph: str, splits: int, root: Path | None, threads: int, folder: Pa
     """
     torch.set_num_threads(threads)
     runs = [_fit(graph, split, root) for split in range(splits)]
+    data = load(graph, root, split=0)
     reference = Store().all_splits(Unit.of(graph, _REFERENCE, 0))
     step = json.loads((folder / "step" / f"{graph}.json").read_text())["peers"].get("dgl", {}).get("median")
     return {
         "command": COMMAND,
         "graph": graph,
+        "nodes": data.num_nodes,
+        "directed_edges": data.num_edges,
         "runs": runs,
         "reference_accuracy": {
             str(split): reference[split]["test"]["overall"]["accuracy"] for split in sorted(reference)
