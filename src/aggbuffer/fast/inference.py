@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from aggbuffer.fast.changes import Contents, Parts
-from aggbuffer.fast.passes import FastPasses, can_run, too_large_to_check
+from aggbuffer.fast.passes import FastPasses, can_run, same_answers, too_large_to_check
 from aggbuffer.graph import Graph
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Inference:
         again = self._run(model, passes, graph, args, kwargs)
         # One that changes itself as it runs would have to be checked at every call.
         settled = self._parts is not None and self._parts.same_as(Parts(model.base))
-        self.agrees = settled and _same(expected, out) and _same(expected, again)
+        self.agrees = settled and same_answers(expected, out) and same_answers(expected, again)
         return expected
 
     def _is_worth_it(self, model: BufferedGNN, x: Tensor, edges: Tensor) -> bool:
@@ -185,11 +185,3 @@ def _graph_of(args: Iterable[Any], kwargs: Mapping[str, Any], num_features: int)
 
 def _in_range(edges: Tensor, num_nodes: int) -> bool:
     return int(edges.min()) >= 0 and int(edges.max()) < num_nodes
-
-
-def _same(expected: Any, found: Any) -> bool:
-    if not isinstance(expected, Tensor) or not isinstance(found, Tensor):
-        return False
-    finite = expected[expected.isfinite()]  # a NaN in the features of a first call must not decide for all others
-    scale = max(1.0, finite.abs().max().item()) if finite.numel() else 1.0
-    return expected.shape == found.shape and torch.allclose(found, expected, 1e-3, 1e-4 * scale, equal_nan=True)

@@ -66,9 +66,15 @@ class Pass:
                 return out
             return out + bias if out.requires_grad or bias.requires_grad else out.add_(bias)
 
-        if self.constant is not None and self.view.is_whole:
-            return self.constant(f"{norm} aggregation", compute)
-        return compute()
+        return self.once_on_whole(f"{norm} aggregation", compute)
+
+    def once_on_whole(self, key: str, compute: Callable[[], Tensor]) -> Tensor:
+        """What depends on the layer's input and the edges: computed once where the input is constant, on all edges."""
+        return self.constant(key, compute) if self.constant is not None and self.view.is_whole else compute()
+
+    def once(self, key: str, compute: Callable[[], Tensor]) -> Tensor:
+        """What depends on the layer's input alone: computed once where that is constant."""
+        return compute() if self.constant is None else self.constant(key, compute)
 
     def _maps_first(self, width: int, in_width: int) -> bool:
         """Whether to map before aggregating: gather ``width`` columns instead of ``in_width``."""
@@ -80,9 +86,7 @@ class Pass:
 
     def mapped(self, x: Tensor, weight: Tensor) -> Tensor:
         """``x Wᵀ``."""
-        if self.constant is None:
-            return self.linear(x, weight)
-        return self.constant("linear map", lambda: self.linear(x, weight))
+        return self.once("linear map", lambda: self.linear(x, weight))
 
 
 def fast_form(conv: nn.Module) -> FastForm | None:
@@ -150,14 +154,11 @@ def _sage(conv: SAGEConv, p: Pass, x: Tensor) -> Tensor:
     out = p.mapped_aggregation(x, conv.lin_l, conv.lin_l.bias, "mean", loops=False)
     if not conv.root_weight:
         return out
-    if p.constant is None:
-        return out + p.linear(x, conv.lin_r.weight)
-    return out + p.constant("root", lambda: p.linear(x, conv.lin_r.weight))
+    return out + p.once("root", lambda: p.linear(x, conv.lin_r.weight))
 
 
 def _gin(conv: GINConv, p: Pass, x: Tensor) -> Tensor:
     def compute() -> Tensor:
         return torch.add(p.view.propagate(x, "sum", loops=False), (1 + conv.eps) * x)
 
-    is_constant = p.constant is not None and p.view.is_whole
-    return cast(Tensor, conv.nn(p.constant("sum", compute) if is_constant and p.constant is not None else compute()))
+    return cast(Tensor, conv.nn(p.once_on_whole("sum", compute)))

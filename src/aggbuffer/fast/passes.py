@@ -215,9 +215,7 @@ class FastPasses(FastLayers):
 
     def _plain(self, conv: nn.Module, p: Pass, x: Tensor) -> Tensor:
         """A layer without a fast form; what it makes of the features and the whole graph is computed once."""
-        if p.constant is None or not p.view.is_whole:
-            return cast(Tensor, type(conv).forward(conv, x, p.view.edges))
-        return p.constant("output", lambda: cast(Tensor, type(conv).forward(conv, x, p.view.edges)))
+        return p.once_on_whole("output", lambda: cast(Tensor, type(conv).forward(conv, x, p.view.edges)))
 
     def _joining(self, p: Pass, index: int, x: Tensor) -> Pass:
         """The same, but what the layer makes of H = ``x``, dropped or not, comes with what its buffer makes of H.
@@ -258,20 +256,18 @@ class FastPasses(FastLayers):
         t = p.mapped(x, conv.lin.weight)
         state = self.model._pass
         hidden = [] if state is None else [*state.hidden, t]
+        mapped = t
         for hop in range(conv.K):
-            t = self._first_hop(p, t) if hop == 0 else p.view.propagate(t, "sym", loops=True)
+            if hop == 0:
+                t = p.once_on_whole("first hop", lambda: p.view.propagate(mapped, "sym", loops=True))
+            else:
+                t = p.view.propagate(t, "sym", loops=True)
             if state is not None:
                 t = self.add_term(t, self.model._starts[index] + hop, hidden, p.view.inverse_degree)
                 hidden.append(t)
         if state is not None:
             self._hops_made_by = index
         return t if conv.lin.bias is None else t + conv.lin.bias
-
-    def _first_hop(self, p: Pass, mapped: Tensor) -> Tensor:
-        """The aggregation of the mapped features, which is constant over the whole graph."""
-        if p.constant is None or not p.view.is_whole:
-            return p.view.propagate(mapped, "sym", loops=True)
-        return p.constant("first hop", lambda: p.view.propagate(mapped, "sym", loops=True))
 
 
 def can_run(model: BufferedGNN, graph: Graph) -> bool:
@@ -285,6 +281,15 @@ def too_large_to_check(model: BufferedGNN, graph: Graph) -> bool:
     """Whether a plain pass, to compare with, would cost what the fast path saves."""
     widest = max(max(spec.in_width, spec.out_width) for spec in model.layers)
     return graph.num_edges * widest * graph.x.element_size() > _MOST_TO_CHECK
+
+
+def same_answers(expected: object, found: object) -> bool:
+    """Whether both paths gave the same logits, but for rounding."""
+    if not isinstance(expected, Tensor) or not isinstance(found, Tensor):
+        return False
+    finite = expected[expected.isfinite()]  # a NaN in the features of a first call must not decide for all others
+    scale = max(1.0, finite.abs().max().item()) if finite.numel() else 1.0
+    return expected.shape == found.shape and torch.allclose(found, expected, 1e-3, 1e-4 * scale, equal_nan=True)
 
 
 def _place(tensor: Tensor) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 
 from aggbuffer.fast.csr import to_sparse, transposed
+from aggbuffer.files import write_bytes
 
 USUAL = 0.4
 _MOST = 0.5  # above, the sparse matrix and its transpose take twice the memory
@@ -34,7 +34,7 @@ def sparse_below() -> float:
         found = _read(path)
         if key not in found:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _keep({key: measured(), **found}, path)
+            write_bytes(json.dumps({key: measured(), **found}, indent=1).encode(), path)
             found = _read(path)  # of several processes that measured, the last to write decides for later ones
         return float(found[key])
     except (OSError, ValueError, KeyError, TypeError, RuntimeError):  # the last: a user without a home
@@ -82,9 +82,3 @@ def _folder() -> Path:
 
 def _read(path: Path) -> dict[str, float]:
     return dict(json.loads(path.read_text())) if path.exists() else {}
-
-
-def _keep(values: dict[str, float], path: Path) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        json.dump(values, file, indent=1)
-    Path(file.name).replace(path)
