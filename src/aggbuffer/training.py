@@ -24,7 +24,7 @@ from aggbuffer.io import fingerprint
 from aggbuffer.layers import explain_failure
 from aggbuffer.model import BufferedGNN
 from aggbuffer.monitors import Monitor, choose_monitor
-from aggbuffer.passes import choose_passes
+from aggbuffer.passes import PlainPasses, choose_passes, weighs_loops
 from aggbuffer.perturb import generator_on, keep_mask, redrawn_loops
 from aggbuffer.result import Callback, EpochRecord, FitResult
 from aggbuffer.supervision import Supervision
@@ -60,12 +60,13 @@ class Training:
         loss: losses.LossFunction | None,
         perturb: Perturbation | None,
     ) -> None:
-        self.model, self.graph, self.config = model, graph, config
+        self.model, self.graph = model, graph
         self.parameters = model.buffer_parameters()
         self.device = self.parameters[0].device
         self._check_width()
         try:
             self.passes = choose_passes(model, graph, config.accelerate)
+            self.config = self._settled(config)
             self.teacher = self._teacher()
         except AggBufferError:
             raise
@@ -73,15 +74,22 @@ class Training:
             raise explain_failure(error, graph, model.base) from error
         self.supervision = Supervision.of(graph, self.teacher.size(1), config, train_mask, val_mask)
         self.loss = losses.named(config.loss, detach_target=config.detach_target) if loss is None else loss
-        if config.self_loops == "redrawn" and not self.passes.weighs_loops:
-            raise ConfigError(
-                "self_loops='redrawn' needs a model of GCNConv and SGConv layers that runs on the fast path (a CPU, "
-                "float32 or float64, edge_index without weights, accelerate=True); use self_loops='kept'."
-            )
         self.custom_perturbation = perturb
         self.monitor: Monitor = choose_monitor(self)
         self.generator = generator_on(self.device, config.seed)
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, fused=self._can_fuse())
+
+    def _settled(self, config: FitConfig) -> FitConfig:
+        """The settings with ``"auto"`` decided by what the model's layers can do."""
+        redrawn = config.self_loops != "kept" and weighs_loops(self.model)
+        if config.self_loops == "redrawn" and not redrawn:
+            raise ConfigError(
+                "self_loops='redrawn' needs a model whose layers all add self-loops themselves (GCNConv, SGConv with "
+                "add_self_loops=True); use self_loops='auto' or 'kept'."
+            )
+        if redrawn and not self.passes.weighs_loops:
+            self.passes = PlainPasses(self.model, self.graph)
+        return config.override(self_loops="redrawn" if redrawn else "kept")
 
     def _can_fuse(self) -> bool:
         return self.device.type in ("cpu", "cuda") and all(p.is_floating_point() for p in self.parameters)
@@ -96,7 +104,9 @@ class Training:
             return data
         directions, share = self.config.directions, self.config.drop_edge
         mask = keep_mask(self.graph, share, generator, directions=directions)
-        loops = redrawn_loops(self.graph, share, generator) if self.config.self_loops == "redrawn" else None
+        loops = None
+        if self.config.self_loops == "redrawn":
+            loops = redrawn_loops(self.graph, share, self.config.loop_weight, generator)
         return self.passes.only(mask, directions, loops)
 
     def outputs(self, clean: Tensor, perturbed: Tensor, nodes: Tensor) -> losses.StepOutputs:

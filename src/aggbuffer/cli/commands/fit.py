@@ -60,8 +60,11 @@ def fit(
         str, _setting(told="Drop both directions of an edge together, or independent of each other.")
     ] = FitConfig.directions,
     self_loops: Annotated[
-        str, _setting(told="Leave self-loops as they are (kept), or redraw their weights with the edges (redrawn).")
+        str, _setting(told="Leave self-loops alone (kept), or weigh them more in perturbed graphs (redrawn, auto).")
     ] = FitConfig.self_loops,
+    loop_weight: Annotated[
+        float, _setting(told="What a redrawn self-loop weighs, at least 1.")
+    ] = FitConfig.loop_weight,
     detach_target: Annotated[
         bool, _setting("--detach-target", told="No gradient through the clean side of the robustness term.")
     ] = FitConfig.detach_target,
