@@ -431,7 +431,7 @@ def test_a_custom_perturbation_replaces_drop_edge() -> None:
 def test_dropping_no_edge_leaves_nothing_to_be_robust_against() -> None:
     data = community_graph()
     with buffered(base(), data) as model:
-        result = fit(model, data, drop_edge=0.0)
+        result = fit(model, data, drop_edge=0.0, self_loops="kept")
         assert all(record.robust < 1e-6 for record in result.history)
 
 
