@@ -71,13 +71,12 @@ def _paper(block: Mapping[str, Any] | None = None, fit: Mapping[str, Any] | None
     return Variant({"block": "agg_b", "bias": False, **(block or {})}, {**text, **trained, **(fit or {})}, **others)
 
 
-_DOUBLED = {"self_loops": "redrawn", "loop_weight": 2.0}
 VARIANTS = {
     "GCN_B paper": _paper(),
     # Every departure of the authors' code. On PubMed it had not stopped improving when patience 100 would stop it.
     "GCN_B reference": _paper(
         {"bias": True},
-        {**_DOUBLED, "directions": "independent"},
+        {"self_loops": "redrawn", "directions": "independent"},
         norms=True,
         patience={"PubMed": 400},
     ),
@@ -92,7 +91,7 @@ VARIANTS = {
     "L_RC train": _paper(fit={"loss": "rc_train"}),
     "DropEdge_B": _paper(base=dropedge.train),
     "departure bias": _paper({"bias": True}),
-    "departure self-loops": _paper(fit=_DOUBLED),
+    "departure self-loops": _paper(fit={"self_loops": "redrawn"}),
     "departure directions": _paper(fit={"directions": "independent"}),
     "departure norms": _paper(norms=True),
 }

@@ -89,10 +89,9 @@ class FitConfig(_Config):
         task: ``"auto"`` reads it off the labels.
         directions: Whether both directions of an undirected edge are dropped ``"together"``.
         self_loops: ``"redrawn"`` weighs self-loops more in the perturbed graph, so that the loss also pulls towards a
-            node's own features: each weighs 1 with probability p and ``loop_weight`` otherwise, and every degree
-            counts it so (layers that add self-loops themselves: GCN and SGC). ``"kept"`` leaves them alone, as in the
-            paper. ``"auto"`` redraws them where every layer of the model has them, and keeps them elsewhere.
-        loop_weight: What a redrawn self-loop weighs, at least 1; the authors' code has 2.
+            node's own features: each weighs 1 with probability p and 2 otherwise, and every degree counts it so
+            (layers that add self-loops themselves: GCN and SGC). ``"kept"`` leaves them alone, as in the paper.
+            ``"auto"`` redraws them where every layer of the model has them, and keeps them elsewhere.
         accelerate: Take the fast path where model and graph allow it; its results differ from the plain path's by
             rounding only.
         detach_target: Stop gradients through the clean side of the robustness term.
@@ -110,12 +109,11 @@ class FitConfig(_Config):
     task: TaskName = "auto"
     directions: Directions = "together"
     self_loops: SelfLoops = "auto"
-    loop_weight: float = 1.5
     detach_target: bool = False
     accelerate: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("drop_edge", "strength", "dropout", "lr", "loop_weight", "patience", "max_epochs", "seed"):
+        for name in ("drop_edge", "strength", "dropout", "lr", "patience", "max_epochs", "seed"):
             value = getattr(self, name)
             if isinstance(value, numbers.Number) and hasattr(value, "item"):  # a numpy scalar, which JSON does not know
                 object.__setattr__(self, name, cast(Any, value).item())
@@ -123,7 +121,6 @@ class FitConfig(_Config):
         check_number("strength", self.strength, 0, math.inf)
         check_number("dropout", self.dropout, 0, 1, open_right=True)
         check_number("lr", self.lr, 0, math.inf, open_left=True)
-        check_number("loop_weight", self.loop_weight, 1, math.inf)
         check_integer("patience", self.patience, 1)
         check_integer("max_epochs", self.max_epochs, 0)
         check_integer("seed", self.seed, 0)

@@ -30,10 +30,10 @@ def keep_mask(graph: Graph, share: float, generator: torch.Generator, *, directi
     return (kept[graph.link] if together else kept) | graph.is_loop
 
 
-def redrawn_loops(graph: Graph, share: float, weight: float, generator: torch.Generator) -> Tensor:
-    """What self-loops weigh in a perturbed graph, ``[N]``: 1 with probability ``share``, else ``weight``."""
+def redrawn_loops(graph: Graph, share: float, generator: torch.Generator) -> Tensor:
+    """What self-loops weigh in a perturbed graph, ``[N]``: 1 with probability ``share``, else 2."""
     draws = torch.rand(graph.num_nodes, generator=generator, device=generator.device)
-    return (1.0 + (weight - 1.0) * (draws >= share).to(graph.x.dtype)).to(graph.x.device)
+    return (1.0 + (draws >= share).to(graph.x.dtype)).to(graph.x.device)
 
 
 def dropout(x: Tensor, ratio: float, generator: torch.Generator | None) -> Tensor:

@@ -106,7 +106,7 @@ class Training:
         mask = keep_mask(self.graph, share, generator, directions=directions)
         loops = None
         if self.config.self_loops == "redrawn":
-            loops = redrawn_loops(self.graph, share, self.config.loop_weight, generator)
+            loops = redrawn_loops(self.graph, share, generator)
         return self.passes.only(mask, directions, loops)
 
     def outputs(self, clean: Tensor, perturbed: Tensor, nodes: Tensor) -> losses.StepOutputs:

@@ -62,9 +62,6 @@ def fit(
     self_loops: Annotated[
         str, _setting(told="Leave self-loops alone (kept), or weigh them more in perturbed graphs (redrawn, auto).")
     ] = FitConfig.self_loops,
-    loop_weight: Annotated[
-        float, _setting(told="What a redrawn self-loop weighs, at least 1.")
-    ] = FitConfig.loop_weight,
     detach_target: Annotated[
         bool, _setting("--detach-target", told="No gradient through the clean side of the robustness term.")
     ] = FitConfig.detach_target,
