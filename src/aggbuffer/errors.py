@@ -32,3 +32,7 @@ class BufferFileError(AggBufferError, ValueError):
 
 class DataUnavailableError(AggBufferError):
     """A benchmark graph could be found neither locally nor where it is published."""
+
+
+class LogError(AggBufferError):
+    """A log cannot be written: its place, or the package that writes it, is not there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,8 +32,9 @@ class EpochRecord:
     val_accuracy: float
     score: float
 
-
-Callback = Callable[[EpochRecord], object]
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON-ready values; what does not apply is None."""
+        return _finite(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class FitResult:
         history: Every epoch.
         best_epoch: The epoch whose state is in the model; 0 if the untouched base was best.
         best_score: The monitor there, lower is better.
-        stopped: ``"patience"``, ``"max_epochs"`` or ``"callback"``.
+        stopped: ``"patience"``, ``"max_epochs"`` or ``"callback"``; callbacks may also be told of a run that ended as
+            ``"interrupted"`` or ``"error"``.
         seconds: Wall time of all its parts, over interruptions.
     """
 
@@ -64,8 +66,9 @@ class FitResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-ready values; what does not apply is None."""
-        history = [
-            {key: None if math.isnan(value) else value for key, value in asdict(record).items()}
-            for record in self.history
-        ]
-        return {**asdict(self), "history": history}
+        return {**_finite(asdict(self)), "history": [record.to_dict() for record in self.history]}
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with None for what JSON cannot say: NaN and infinities."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
