@@ -81,9 +81,8 @@ class Display:
 
     @property
     def patience(self) -> str:
-        """The best epoch and how many more without improvement end the run."""
-        left = self.best + self.config.patience - self.epoch
-        return f"best epoch {self.best}, stops after {left} more without improvement"
+        """The best epoch, and when the run ends unless a better one comes; short, as a terminal echoes ^C behind it."""
+        return f"best so far: epoch {self.best}; patience ends at epoch {self.best + self.config.patience}"
 
 
 class Lines(Display):
@@ -134,8 +133,10 @@ class Live(Display):
         from rich.text import Text
 
         counted = f"epoch {self.epoch}/{self.config.max_epochs}"
+        room = self.console.width - len(counted) - len(self.pace) - 2
         first = Table.grid(padding=(0, 1))
-        first.add_row(counted, ProgressBar(self.config.max_epochs, self.epoch, width=12), self.pace)
+        bar = [ProgressBar(self.config.max_epochs, self.epoch, width=min(room, 20))] if room > 3 else []
+        first.add_row(counted, *bar, self.pace)
         lines = [] if self.record is None else [describe(self.record, self.monitor), self.patience]
         return Group(first, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 

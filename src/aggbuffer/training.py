@@ -128,7 +128,12 @@ class Training:
                     record, clean = self._epoch(len(state.history) + 1, clean)
                 self._note(record, state)
                 state.seconds = earlier + time.monotonic() - started
-                asked_to_stop = heard.epoch(record)
+                try:
+                    asked_to_stop = heard.epoch(record)
+                except BaseException:
+                    if path is not None:  # between two epochs all is whole
+                        self._save(path, identity, state)
+                    raise
                 stopped = self._finished(state) or ("callback" if asked_to_stop else "")
                 if path is not None and (stopped or time.monotonic() - saved >= checkpoint_every):
                     self._save(path, identity, state)
@@ -136,7 +141,7 @@ class Training:
         except BaseException as error:
             stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
             raise
-        finally:  # no checkpoint here: an interrupted epoch has moved the generator, and perhaps the parameters
+        finally:  # no checkpoint here: an epoch cut short has moved the generator, and perhaps the parameters
             self._put(state.best)
             result = self._result(state, stopped)
             heard.end(result)

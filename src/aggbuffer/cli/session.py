@@ -87,7 +87,8 @@ def session(*, as_json: bool = False, quiet: bool = False, debug: bool = False) 
             raise
         except KeyboardInterrupt:
             current.err.show_cursor()  # a second Ctrl-C may have come before a display could do so
-            print(f"\n{current.interrupted()}", file=sys.stderr)
+            # Whoever reads it elsewhere than on a terminal gets it in one line.
+            current.err.print(f"\n{current.interrupted()}", markup=False, soft_wrap=not current.err.is_terminal)
             raise typer.Exit(INTERRUPTED) from None
         except AggBufferError as error:
             fail(str(error), USAGE if isinstance(error, ConfigError) else FAILED, debug)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aggbuffer.cli.interrupts import BetweenEpochs
 from aggbuffer.cli.options import AsJson, Debug, GraphPath, ModelSpec, Quiet, Split, Weights
 from aggbuffer.cli.session import Session, session
 from aggbuffer.config import BufferConfig, FitConfig
 
 if TYPE_CHECKING:
+    from aggbuffer.callbacks import Callback
     from aggbuffer.report import Run
-    from aggbuffer.result import EpochRecord
 
 EXAMPLE = (
     "Example: aggbuffer fit --graph cora.pt --model model.py:build --weights gcn.safetensors "
@@ -119,10 +120,11 @@ def fit(
         check_writable(out, report, checkpoint, inputs=(graph, weights))
         folder = run or _beside(out)
         check_folder(folder, out, report, checkpoint, graph, weights)
-        heard = [*loggers(folder, log), (progressed := _Progressed())]
+        stop = BetweenEpochs()
+        heard: list[Callback] = [*loggers(folder, log), stop]
         with work.busy("Reading the graph and the model"):
             data, gnn = read_inputs(graph, model, weights, split=split)
-        work.interrupted = lambda: _if_interrupted(out, checkpoint, folder, progressed.epoch)
+        work.interrupted = lambda: _if_interrupted(out, checkpoint, folder, stop.epoch)
 
         def saved() -> None:
             work.interrupted = lambda: f"Stopped; {out} was written, but before and after were not compared."
@@ -148,15 +150,6 @@ def fit(
         _show(work, done, report, folder)
 
 
-class _Progressed:
-    """A callback that remembers how far the run has come."""
-
-    epoch = 0
-
-    def __call__(self, record: EpochRecord) -> None:
-        self.epoch = record.epoch
-
-
 def _show(work: Session, run: Run, report: Path | None, folder: Path) -> None:
     from aggbuffer.cli.tables import comparison_table
 
@@ -180,8 +173,8 @@ def _if_interrupted(out: Path, checkpoint: Path | None, folder: Path, epoch: int
     stopped = f"Stopped after epoch {epoch}; {out} was not written." if epoch else f"Stopped; {out} was not written."
     log = f"The log is in {folder / EVENTS}." if epoch else ""
     if checkpoint is not None and checkpoint.exists():
-        kept = f"{checkpoint} keeps the state after epoch {epochs_in(checkpoint)}: run the same command again to go on"
-        return f"{stopped} {kept} from there. {log}".strip()
+        kept = f"{checkpoint} keeps the state after epoch {epochs_in(checkpoint)}."
+        return f"{stopped} {kept} Run the same command again to go on from there. {log}".strip()
     hint = "" if checkpoint else " With --checkpoint PATH a run can go on."
     return f"{stopped} Of what was learned nothing was kept.{hint} {log}".strip()
 
