@@ -35,4 +35,8 @@ class DataUnavailableError(AggBufferError):
 
 
 class LogError(AggBufferError):
-    """A log cannot be written: its place, or the package that writes it, is not there."""
+    """A log cannot be opened."""
+
+
+class MissingPackageError(AggBufferError, ImportError):
+    """An optional package is not installed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import textwrap
 from abc import ABC, abstractmethod
@@ -88,16 +87,6 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return found
-
-
-def require(package: str, extra: str) -> None:
-    """Refuse to go on without an optional package.
-
-    Raises:
-        LogError: If it is not installed, naming the extra.
-    """
-    if importlib.util.find_spec(package) is None:
-        raise LogError(f"This log needs {package}, which is not installed: pip install 'aggbuffer[{extra}]'.")
 
 
 def made_folder(folder: str | Path) -> Path:

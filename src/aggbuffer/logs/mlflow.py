@@ -12,7 +12,8 @@ from typing import Any
 
 from aggbuffer.callbacks import RunInfo
 from aggbuffer.errors import ConfigError
-from aggbuffer.logs.base import Logger, flat, made_folder, metrics, require
+from aggbuffer.extras import require
+from aggbuffer.logs.base import Logger, flat, made_folder, metrics
 from aggbuffer.result import EpochRecord, FitResult
 
 _STATUS = {"interrupted": "KILLED", "error": "FAILED"}
@@ -43,7 +44,7 @@ class MLflow(Logger):
         experiment: str = "aggbuffer",
         name: str | None = None,
     ) -> None:
-        require("mlflow", "mlflow")
+        require("mlflow", "mlflow", "A log for MLflow")
         if (folder is None) == (uri is None):
             raise ConfigError("MLflow expects either a folder or uri=<tracking server>.")
         self.folder, self.uri = None if folder is None else Path(folder), uri

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from aggbuffer.callbacks import RunInfo
-from aggbuffer.logs.base import Logger, made_folder, metrics, require
+from aggbuffer.extras import require
+from aggbuffer.logs.base import Logger, made_folder, metrics
 from aggbuffer.result import EpochRecord, FitResult
 
 
@@ -19,7 +20,7 @@ class TensorBoard(Logger):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        require("tensorboard", "tensorboard")
+        require("tensorboard", "tensorboard", "A log for TensorBoard")
         self.folder = Path(folder)
         self._writer: Any = None
 

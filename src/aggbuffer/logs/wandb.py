@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from aggbuffer.callbacks import RunInfo
-from aggbuffer.logs.base import Logger, made_folder, metrics, require
+from aggbuffer.extras import require
+from aggbuffer.logs.base import Logger, made_folder, metrics
 from aggbuffer.result import EpochRecord, FitResult
 
 
@@ -27,7 +28,7 @@ class WandB(Logger):
     def __init__(
         self, folder: str | Path, *, project: str = "aggbuffer", name: str | None = None, mode: str | None = None
     ) -> None:
-        require("wandb", "wandb")
+        require("wandb", "wandb", "A log for Weights & Biases")
         self.folder, self.project, self.name, self.mode = Path(folder), project, name, mode
         self._run: Any = None
 
