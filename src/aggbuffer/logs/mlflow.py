@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import warnings
 from collections.abc import Iterator
@@ -96,11 +97,14 @@ class MLflow(Logger):
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Only warnings of MLflow itself while it sets up its database, and none of the libraries below it."""
-    loggers = [logging.getLogger(name) for name in _TALKERS]
-    levels = [each.level for each in loggers]
+    """No chatter and no deprecations of the libraries below, while MLflow is imported and sets up its database."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it would tell its makers over the network
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")
+        import mlflow  # noqa: F401 (it sets up its logging)
+
+        loggers = [logging.getLogger(name) for name in _TALKERS]
+        levels = [each.level for each in loggers]
         try:
             for each in loggers:
                 each.setLevel(logging.WARNING)
