@@ -128,17 +128,20 @@ class Live(Display):
 
     def _render(self) -> Any:
         from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
         from rich.text import Text
 
+        lines = [self._first_line()]
+        if self.record is not None:
+            lines += [describe(self.record, self.monitor), self.patience]
+        return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+    def _first_line(self) -> str:
+        """How far, at what pace, and a bar where there is room for one; drawn so that it needs no colour."""
         counted = f"epoch {self.epoch}/{self.config.max_epochs}"
-        room = self.console.width - len(counted) - len(self.pace) - 2
-        first = Table.grid(padding=(0, 1))
-        bar = [ProgressBar(self.config.max_epochs, self.epoch, width=min(room, 20))] if room > 3 else []
-        first.add_row(counted, *bar, self.pace)
-        lines = [] if self.record is None else [describe(self.record, self.monitor), self.patience]
-        return Group(first, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+        room = min(self.console.width - len(counted) - len(self.pace) - 3, 20)
+        done = round(room * self.epoch / max(self.config.max_epochs, 1))
+        bar = ["━" * done + "─" * (room - done)] if room > 3 else []
+        return " ".join([counted, *bar, self.pace])
 
 
 def describe(record: EpochRecord, monitor: str) -> str:

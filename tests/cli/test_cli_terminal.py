@@ -87,7 +87,7 @@ def terminal(files: Files, *args: str, columns: int = 80, **env: str) -> Iterato
 def test_progress_is_live_and_ctrl_c_with_a_checkpoint_loses_no_epoch(files: Files) -> None:
     command = ["fit", *files.inputs, "--out", "x.safetensors", "--checkpoint", "c", *ENDLESS]
     with terminal(files, *command, NO_COLOR="1") as screen:
-        screen.wait_for(r"epochs/s, at most [\d:]+ left")
+        screen.wait_for(r"epochs/s, at most [\d:]+( days)? left")
         screen.wait_for(r"bias \d\.\d{4} robust \d\.\d{4} val \d\.\d{4} acc \d+\.\d\d %")
         screen.wait_for(r"best so far: epoch \d+; patience ends at epoch \d+")
         screen.press_ctrl_c()
