@@ -10,7 +10,6 @@ from typing import Any
 
 import matplotlib
 import pytest
-import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -68,9 +67,6 @@ def test_an_evaluation_shows_its_curve_and_its_groups() -> None:
     ax = on_its_own(evaluation)
     assert line(ax, "score") == [(100 * kept, 100 * s.accuracy) for kept, s in evaluation.edge_removal.items()]
     (groups,) = [each for each in ax.lines if each.get_linestyle() == "None"]
-    assert list(groups.get_ydata()) == [100 * getattr(evaluation, name).accuracy for name in reversed(GROUPS)] or list(
-        groups.get_ydata()
-    ) == [100 * getattr(evaluation, name).accuracy for name in GROUPS]
     ticks = {tick.get_text(): place for tick, place in zip(ax.get_xticklabels(), ax.get_xticks(), strict=True)}
     shown = dict(zip(groups.get_xdata(), groups.get_ydata(), strict=True))
     for name in GROUPS:
@@ -159,8 +155,11 @@ def test_two_drawings_on_one_axes_keep_their_direction() -> None:
 def test_the_colours_are_those_that_the_colour_blind_tell_apart() -> None:
     okabe_ito = {"#0072b2", "#d55e00", "#009e73", "#666666"}
     for each in Objects().all():
-        ax = on_its_own(each)
-        assert {to_hex(drawn.get_color()) for drawn in ax.lines} <= okabe_ito
+        lines = [line for axes in on_its_own(each).figure.axes for line in axes.lines]
+        # Caps of the error bars are markers without a line.
+        colours = {line.get_markeredgecolor() if line.get_linestyle() == "None" else line.get_color() for line in lines}
+        assert len(lines) >= 2
+        assert {to_hex(colour) for colour in colours} <= okabe_ito
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,4 +180,3 @@ def test_matplotlib_is_not_imported_before_something_is_drawn() -> None:
         "assert 'matplotlib' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=__file__.rpartition("/")[0], check=True, timeout=120)
-    assert torch.is_tensor(community_graph().x)
