@@ -42,6 +42,8 @@ class BetweenEpochs:
             self._hint.cancel()
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
+        if self._pressed and result.stopped not in ("interrupted", "error"):  # as the run ended by itself
+            raise KeyboardInterrupt
 
     def _press(self, *_: object) -> None:
         if self._pressed:
