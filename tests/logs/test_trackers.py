@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,10 @@ def test_wandb_writes_offline_and_every_number_is_in_its_file(tmp_path: Path, mo
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     result = fit(logs.WandB(tmp_path / "wb", name="first"))
     (path,) = (tmp_path / "wb" / "wandb").glob("offline-run-*/*.wandb")
-    found = wandb_records(path)
+    until = time.monotonic() + 60
+    while not (found := wandb_records(path)) or found[-1].WhichOneof("record_type") != "exit":
+        assert time.monotonic() < until  # W&B's own process writes the file, and may do so a moment later
+        time.sleep(0.05)
     (run,) = (record.run for record in found if record.WhichOneof("record_type") == "run")
     assert (run.project, run.display_name) == ("aggbuffer", "first")
     config = {item.key: json.loads(item.value_json) for item in run.config.update}
@@ -137,6 +141,8 @@ def wandb_records(path: Path) -> list[Any]:
             at += left
             continue
         _, size, kind = struct.unpack("<IHB", content[at : at + 7])
+        if at + 7 + size > len(content):  # still being written
+            break
         part += content[at + 7 : at + 7 + size]
         at += 7 + size
         if kind in (1, 4):  # whole, or the last piece
