@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -788,10 +789,12 @@ def test_progress_is_told_on_standard_error_when_asked_for(capsys: pytest.Captur
         out, err = capsys.readouterr()
         assert out == ""
         first = result.history[0]
-        assert err == (
-            f"epoch 1: bias {first.bias:.4f} robust {first.robust:.4f} "
-            f"val {first.val_loss:.4f} acc {100 * first.val_accuracy:.2f} %\n"
+        told, pace = err.split(" %, ")
+        assert told == (
+            f"epoch 1/12: bias {first.bias:.4f} robust {first.robust:.4f} "
+            f"val {first.val_loss:.4f} acc {100 * first.val_accuracy:.2f}"
         )
+        assert re.fullmatch(r"\d+(\.\d)? epochs/s, at most 0:\d\d left\n", pace)
         fit(model, data, progress=True, monitor="rc_loss")
         assert "held-out" in capsys.readouterr().err
 

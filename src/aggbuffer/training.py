@@ -16,6 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from aggbuffer import losses
+from aggbuffer.callbacks import Callback, Callbacks, RunInfo
 from aggbuffer.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer, run_identity
 from aggbuffer.config import FitConfig
 from aggbuffer.errors import AggBufferError, ConfigError, GraphError, ModelError
@@ -26,7 +27,7 @@ from aggbuffer.model import BufferedGNN
 from aggbuffer.monitors import Monitor, choose_monitor
 from aggbuffer.passes import PlainPasses, choose_passes, weighs_loops
 from aggbuffer.perturb import generator_on, keep_mask, redrawn_loops
-from aggbuffer.result import Callback, EpochRecord, FitResult
+from aggbuffer.result import EpochRecord, FitResult
 from aggbuffer.supervision import Supervision
 
 logger = logging.getLogger("aggbuffer")
@@ -125,24 +126,38 @@ class Training:
         if not state.history:
             with self.passes.ready():
                 state.best_score = self.monitor.score(self.passes.run(self.passes.whole).detach())[0]
-        started = saved = time.monotonic()
         earlier = state.seconds
         stopped = self._finished(state)
         clean: Tensor | None = None
+        heard = Callbacks(callbacks)
         try:
+            heard.start(RunInfo.of(self, state.history))
+            started = saved = time.monotonic()
             while not stopped:
                 with self.passes.ready():  # callbacks see the model as it is
                     record, clean = self._epoch(len(state.history) + 1, clean)
                 self._note(record, state)
                 state.seconds = earlier + time.monotonic() - started
-                answers = [callback(record) for callback in callbacks]  # every callback hears of every epoch
-                asked_to_stop = any(answer is True for answer in answers)
+                try:
+                    asked_to_stop = heard.epoch(record)
+                except BaseException:
+                    if path is not None:  # between two epochs all is whole
+                        self._save(path, identity, state)
+                    raise
                 stopped = self._finished(state) or ("callback" if asked_to_stop else "")
                 if path is not None and (stopped or time.monotonic() - saved >= checkpoint_every):
                     self._save(path, identity, state)
                     saved = time.monotonic()
-        finally:  # no checkpoint here: an interrupted epoch has moved the generator, and perhaps the parameters
+        except BaseException as error:
+            stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+            raise
+        finally:  # no checkpoint here: an epoch cut short has moved the generator, and perhaps the parameters
             self._put(state.best)
+            result = self._result(state, stopped)
+            heard.end(result)
+        return result
+
+    def _result(self, state: _State, stopped: str) -> FitResult:
         return FitResult(
             self.config, self.monitor.name, state.history, state.best_epoch, state.best_score, stopped, state.seconds
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from aggbuffer.attach import attach
+from aggbuffer.callbacks import Callback
 from aggbuffer.compare import Comparison, compare
 from aggbuffer.config import BufferConfig, FitConfig
 from aggbuffer.diagnose import Diagnosis, diagnose
@@ -128,6 +129,7 @@ def fit_and_judge(
     checkpoint: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
     saved: Callable[[], None] = lambda: None,
+    callbacks: Iterable[Callback] = (),
 ) -> Run:
     """Diagnose a trained GNN, fit and save its buffers, and evaluate it before and after on ``data.test_mask``.
 
@@ -142,6 +144,7 @@ def fit_and_judge(
         checkpoint: As for :func:`aggbuffer.fit`.
         say: Told, in a sentence, what is known so far.
         saved: Called once the buffers are on disk.
+        callbacks: As for :func:`aggbuffer.fit`.
     """
     testable = data.get("y") is not None and data.get("test_mask") is not None
     diagnosis = diagnose(gnn, data, task=config.task, seed=config.seed) if diagnosed else None
@@ -149,7 +152,7 @@ def fit_and_judge(
         say(f"{diagnosis.in_words()}")
     before = evaluate(gnn, data, keep=KEEP, task=config.task) if testable else None
     model = attach(gnn, data, buffer_config)
-    result = fit(model, data, config, progress=progress, checkpoint=checkpoint)
+    result = fit(model, data, config, progress=progress, checkpoint=checkpoint, callbacks=callbacks)
     save(model, file, extra={"seed": str(config.seed), "best_epoch": str(result.best_epoch)})
     saved()
     say(

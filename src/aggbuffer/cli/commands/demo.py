@@ -30,7 +30,7 @@ def demo(
 
         make_folder(out)
         work.interrupted = lambda: f"Stopped; what was finished is in {out}. Run the same command to start anew."
-        run, record = run_demo(out, progress=False if quiet else None, say=work.say)
+        run, record = run_demo(out, progress=not quiet, say=work.say)
         work.document(record)
         assert run.comparison is not None
         work.show(comparison_table(run.comparison))
