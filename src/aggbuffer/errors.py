@@ -32,3 +32,7 @@ class BufferFileError(AggBufferError, ValueError):
 
 class DataUnavailableError(AggBufferError):
     """A benchmark graph could be found neither locally nor where it is published."""
+
+
+class SearchError(AggBufferError):
+    """A search's storage cannot be used or holds another search, or no trial came through."""

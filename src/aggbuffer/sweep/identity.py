@@ -1,0 +1,62 @@
+"""What a search is of: a study that was made for something else must not be mixed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from aggbuffer.checkpoint import run_identity
+from aggbuffer.config import BufferConfig, FitConfig
+from aggbuffer.fingerprint import fingerprint
+from aggbuffer.graph import Graph
+from aggbuffer.sweep.space import Space
+from aggbuffer.targets import select
+
+FORMAT = 1
+
+_TOLD = {
+    "format": "version of the library",
+    "base": "base model",
+    "graph": "graph, or other labels or masks",
+    "space": "space",
+    "fit": "settings of the fits",
+    "buffer": "settings of the buffer",
+}
+
+
+def identity_of(
+    gnn: nn.Module,
+    graph: Graph,
+    train_mask: str | Tensor,
+    val_mask: str | Tensor,
+    space: Space,
+    config: FitConfig,
+    buffer_config: BufferConfig,
+) -> dict[str, Any]:
+    """All that decides what a trial's score is, as JSON-ready values; test nodes are no part of it.
+
+    Settings are told by their difference from the defaults, so that a later version with more settings still knows an
+    older study.
+    """
+    used = [select(graph.data, mask, graph.num_nodes) for mask in (train_mask, val_mask)]
+    fixed = {name: value for name, value in _changed(config).items() if name not in space.settings}
+    return {
+        "format": FORMAT,
+        "base": fingerprint(gnn),
+        "graph": run_identity({}, "", graph, [part for part in (*used, graph.data.get("y")) if part is not None]),
+        "space": space.to_dict(),
+        "fit": fixed,
+        "buffer": _changed(buffer_config),
+    }
+
+
+def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """The first thing in which two searches differ, in words; empty if they are the same."""
+    return next((told for name, told in _TOLD.items() if ours.get(name) != theirs.get(name)), "")
+
+
+def _changed(config: FitConfig | BufferConfig) -> dict[str, Any]:
+    usual = type(config)().to_dict()
+    return {name: value for name, value in config.to_dict().items() if value != usual[name]}

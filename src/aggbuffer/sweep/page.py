@@ -1,0 +1,3 @@
+from __future__ import annotations
+from aggbuffer.sweep.result import SweepResult
+def write_page(result: SweepResult, *, kind: str) -> None: ...
