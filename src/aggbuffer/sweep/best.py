@@ -13,6 +13,7 @@ from aggbuffer.io import read_header, save
 from aggbuffer.model import BufferedGNN
 from aggbuffer.report.run import json_ready
 from aggbuffer.result import FitResult
+from aggbuffer.sweep.identity import digest_of
 from aggbuffer.sweep.job import Job
 from aggbuffer.sweep.locks import locked
 from aggbuffer.sweep.records import TrialRecord
@@ -25,14 +26,14 @@ class BestFiles:
 
     Args:
         out: The folder.
-        search: A digest of what the search is of.
+        identity: What the search is of.
         study: Its name.
         base: What the base itself scores on validation nodes.
     """
 
-    def __init__(self, out: Path, search: str, study: str, base: Mapping[str, float]) -> None:
+    def __init__(self, out: Path, identity: Mapping[str, Any], study: str, base: Mapping[str, float]) -> None:
         self.buffer, self._configuration = out / BUFFER, out / CONFIGURATION
-        self._search, self._study, self._base = search, study, base
+        self._search, self._study, self._base = digest_of(identity), study, base
         self._lock = out / ".best.lock"
         self._held()
 
@@ -53,9 +54,7 @@ class BestFiles:
             elif not self._configuration.exists():
                 self._configure(job, best, refitted=False)
 
-    def _write(
-        self, job: Job, record: TrialRecord, model: BufferedGNN, result: FitResult, *, refitted: bool
-    ) -> None:
+    def _write(self, job: Job, record: TrialRecord, model: BufferedGNN, result: FitResult, *, refitted: bool) -> None:
         extra = {
             "search": self._search,
             "study": self._study,

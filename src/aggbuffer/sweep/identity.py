@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
-
-from torch import Tensor, nn
 
 from aggbuffer.checkpoint import run_identity
 from aggbuffer.config import BufferConfig, FitConfig
 from aggbuffer.fingerprint import fingerprint
 from aggbuffer.graph import Graph
+from aggbuffer.sweep.job import Job
 from aggbuffer.sweep.space import Space
 from aggbuffer.targets import select
 
@@ -26,30 +27,29 @@ _TOLD = {
 }
 
 
-def identity_of(
-    gnn: nn.Module,
-    graph: Graph,
-    train_mask: str | Tensor,
-    val_mask: str | Tensor,
-    space: Space,
-    config: FitConfig,
-    buffer_config: BufferConfig,
-) -> dict[str, Any]:
+def identity_of(job: Job, space: Space) -> dict[str, Any]:
     """All that decides what a trial's score is, as JSON-ready values; test nodes are no part of it.
 
     Settings are told by their difference from the defaults, so that a later version with more settings still knows an
     older study.
     """
-    used = [select(graph.data, mask, graph.num_nodes) for mask in (train_mask, val_mask)]
-    fixed = {name: value for name, value in _changed(config).items() if name not in space.settings}
+    graph = Graph.of(job.data)
+    used = [select(graph.data, mask, graph.num_nodes) for mask in (job.train_mask, job.val_mask)]
+    seen = [part for part in (*used, graph.data.get("y")) if part is not None]
+    fixed = {name: value for name, value in _changed(job.config).items() if name not in space.settings}
     return {
         "format": FORMAT,
-        "base": fingerprint(gnn),
-        "graph": run_identity({}, "", graph, [part for part in (*used, graph.data.get("y")) if part is not None]),
+        "base": fingerprint(job.gnn),
+        "graph": run_identity({}, "", graph, seen),
         "space": space.to_dict(),
         "fit": fixed,
-        "buffer": _changed(buffer_config),
+        "buffer": _changed(job.buffer_config or BufferConfig()),
     }
+
+
+def digest_of(identity: Mapping[str, Any]) -> str:
+    """The same in a few characters."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:

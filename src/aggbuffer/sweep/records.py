@@ -14,7 +14,7 @@ State = Literal["running", "complete", "pruned", "failed", "interrupted", "lost"
 SETTLES: tuple[State, ...] = ("complete", "pruned", "failed")
 MOST_LOST = 5  # after so many dead workers the trial itself is suspected of killing them
 
-_NAMES = {"RUNNING": "running", "COMPLETE": "complete", "PRUNED": "pruned"}
+_NAMES: dict[str, State] = {"RUNNING": "running", "COMPLETE": "complete", "PRUNED": "pruned"}
 
 
 @dataclass(frozen=True)

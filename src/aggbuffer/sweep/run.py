@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,12 @@ from aggbuffer.config import BufferConfig, FitConfig, PathLike, check_integer, c
 from aggbuffer.errors import ConfigError, SearchError
 from aggbuffer.files import checked_path
 from aggbuffer.forward import Forward
-from aggbuffer.graph import Graph
-from aggbuffer.sweep.result import PAGE, SweepResult, write_tables
+from aggbuffer.sweep.best import BestFiles
+from aggbuffer.sweep.board import Board
+from aggbuffer.sweep.identity import identity_of
+from aggbuffer.sweep.job import Job, scores
+from aggbuffer.sweep.page import write_page
+from aggbuffer.sweep.result import SweepResult, write_tables
 from aggbuffer.sweep.space import Range, Space
 from aggbuffer.sweep.storage import open_storage, optuna_through_our_log, require_optuna
 
@@ -78,35 +81,20 @@ def sweep(
         >>> model = aggbuffer.load(gnn, result.file)
     """
     require_optuna()
-    searched = Space.of(space)
-    fixed = _fixed(config, searched, seed, overrides)
-    if trials is None and not searched.finite:
-        trials = _TRIALS_OF_A_RANGE
-    if trials is not None:
-        check_integer("trials", trials, 1)
-    check_number("lost_after", lost_after, 2, 1e9)
-    if not isinstance(name, str) or not name.strip():
-        raise ConfigError(f"The name of the study is {name!r}; expected a word or more.")
-    folder = _folder(out)
-    points = searched.points(trials, seed)
-
-    from aggbuffer.sweep.best import BestFiles
-    from aggbuffer.sweep.board import Board
-    from aggbuffer.sweep.identity import identity_of
-    from aggbuffer.sweep.job import Job, scores
-    from aggbuffer.sweep.page import write_page
-    from aggbuffer.sweep.records import Progress, TrialRecord, best_of
     from aggbuffer.sweep.study import SharedStudy
     from aggbuffer.sweep.worker import Worker
 
+    searched = Space.of(space)
+    fixed = _fixed(config, searched, seed, overrides)
+    points = searched.points(_checked_trials(trials, searched), seed)
+    check_number("lost_after", lost_after, 2, math.inf)
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigError(f"The name of the study is {name!r}; expected a word or more.")
     job = Job(gnn, data, train_mask, val_mask, fixed, buffer_config, forward)
     base = scores(job.check())
-    identity = identity_of(
-        gnn, Graph.of(data), train_mask, val_mask, searched, fixed, buffer_config or BufferConfig()
-    )
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    best_files = BestFiles(folder, digest, name, base)
-
+    identity = identity_of(job, searched)
+    folder = _folder(out)
+    best_files = BestFiles(folder, identity, name, base)
     with (
         optuna_through_our_log(),
         closing(open_storage(storage, folder, name, lost_after)) as opened,
@@ -115,38 +103,25 @@ def sweep(
         prune_after = _longest(searched, fixed, "patience") if prune else None
         study = SharedStudy(opened, name, identity, searched, points, seed=seed, prune_after=prune_after)
 
-        def write(records: list[TrialRecord], best: TrialRecord) -> SweepResult:
-            write_tables(folder, searched, records)
-            result = SweepResult(
-                name=name,
-                space=searched,
-                monitor=fixed.monitor,
-                best=best,
-                config=fixed.override(**best.settings),
-                file=best_files.buffer,
-                page=folder / PAGE,
-                base=base,
-                trials=records,
-                progress=Progress.of(records, points),
-                storage=opened.told,
-            )
-            write_page(result, kind=opened.kind)
-            return result
+        def outcome() -> SweepResult:
+            return SweepResult.of(study.records(), points, name, searched, fixed, base, folder, opened)
 
         try:
             Worker(study, job, best_files, board.show, board.tell).run()
         except KeyboardInterrupt:
-            records = study.records()
-            if (best := best_of(records)) is not None:
-                write(records, best)
+            with suppress(SearchError):  # nothing to tell yet
+                write_outcome(outcome())
             raise
-        records = study.records()
-        best = best_of(records)
-        if best is None:
-            reason = next((record.reason for record in records if record.reason), "their workers died")
-            raise SearchError(f"No trial came through ({reason.rstrip('.')}); see the space and the settings.")
-        best_files.ensure(job, best)
-        return write(records, best)
+        result = outcome()
+        best_files.ensure(job, result.best)
+        write_outcome(result)
+        return result
+
+
+def write_outcome(result: SweepResult) -> None:
+    """Write the tables of all trials and the page."""
+    write_tables(result)
+    write_page(result)
 
 
 def _fixed(config: FitConfig | None, space: Space, seed: int, overrides: Mapping[str, Any]) -> FitConfig:
@@ -157,6 +132,13 @@ def _fixed(config: FitConfig | None, space: Space, seed: int, overrides: Mapping
         if name in space.settings:
             raise ConfigError(f"{name} is searched and given as well; leave one of them out.")
     return config.override(seed=seed, **overrides)
+
+
+def _checked_trials(trials: int | None, space: Space) -> int | None:
+    if trials is None:
+        return None if space.finite else _TRIALS_OF_A_RANGE
+    check_integer("trials", trials, 1)
+    return trials
 
 
 def _longest(space: Space, config: FitConfig, name: str) -> int:

@@ -90,7 +90,7 @@ class Space:
     def combination(self, index: int) -> dict[str, Any]:
         """One combination of a grid, counted from 0; the last setting changes first."""
         found = {}
-        for name, values in reversed(self.settings.items()):
+        for name, values in reversed(list(self.settings.items())):
             assert not isinstance(values, Range)
             index, at = divmod(index, len(values))
             found[name] = values[at]

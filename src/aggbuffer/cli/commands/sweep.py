@@ -101,7 +101,7 @@ def sweep(
 
         require_optuna()
         searched = Space.of(space)
-        options = {
+        options: dict[str, Any] = {
             "space": searched,
             "trials": trials,
             "storage": storage,
