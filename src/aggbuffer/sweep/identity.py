@@ -18,12 +18,12 @@ from aggbuffer.targets import select
 FORMAT = 1
 
 _TOLD = {
-    "format": "version of the library",
-    "base": "base model",
-    "graph": "graph, or other labels or masks",
-    "space": "space",
-    "fit": "settings of the fits",
-    "buffer": "settings of the buffer",
+    "format": "by another version of aggbuffer",
+    "base": "for another base model",
+    "graph": "for another graph, or other labels or masks",
+    "space": "for another space",
+    "fit": "with other settings of the fits",
+    "buffer": "with other settings of the buffer",
 }
 
 
@@ -53,7 +53,7 @@ def digest_of(identity: Mapping[str, Any]) -> str:
 
 
 def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """The first thing in which two searches differ, in words; empty if they are the same."""
+    """The first thing in which another search differs from ours: how it was made; empty if they are the same."""
     return next((told for name, told in _TOLD.items() if ours.get(name) != theirs.get(name)), "")
 
 

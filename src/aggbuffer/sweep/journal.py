@@ -18,6 +18,7 @@ from aggbuffer.sweep.locks import hold, is_held, locked
 from aggbuffer.sweep.storage import worker_name
 
 _WORKER = "worker"
+_START = b'{"op_code":'  # of every line of a journal
 
 
 class JournalFile:
@@ -28,6 +29,7 @@ class JournalFile:
     def __init__(self, path: Path) -> None:
         if path.is_dir():
             raise SearchError(f"The storage {path} is a folder; name a file in it.")
+        _refuse_other_files(path)
         self.told, self.worker = str(path), worker_name()
         self._lock = path.with_name(f"{path.name}.lock")
         self._workers = path.with_name(f"{path.name}.workers")
@@ -36,8 +38,9 @@ class JournalFile:
             self._held = hold(self._workers / self.worker)
             try:
                 self.optuna: optuna.storages.BaseStorage = optuna.storages.JournalStorage(_Journal(path))
-            except (ValueError, KeyError, TypeError, AssertionError) as error:
-                raise SearchError(f"The storage {path} is no journal of a search, or is damaged.") from error
+            except Exception as error:  # Optuna checks little of what it reads
+                self._leave()
+                raise SearchError(f"The storage {path} is damaged ({type(error).__name__}); name another.") from error
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -60,10 +63,13 @@ class JournalFile:
 
     def close(self) -> None:
         with locked(self._lock):
-            (self._workers / self.worker).unlink(missing_ok=True)
-            self._held.close()
-            with suppress(OSError):  # others are at work
-                self._workers.rmdir()
+            self._leave()
+
+    def _leave(self) -> None:
+        (self._workers / self.worker).unlink(missing_ok=True)
+        self._held.close()
+        with suppress(OSError):  # others are at work
+            self._workers.rmdir()
 
 
 class _Journal(JournalFileBackend):
@@ -94,6 +100,17 @@ class _Journal(JournalFileBackend):
             if file.read(1) != b"\n":
                 file.seek(0)
                 file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Before anything is written to it or beside it."""
+    try:
+        with path.open("rb") as file:
+            found = file.read(len(_START))
+    except FileNotFoundError:
+        return
+    if found != _START[: len(found)]:
+        raise SearchError(f"The storage {path} is no journal of a search; name another file.")
 
 
 def _line(log: dict[str, Any]) -> bytes:

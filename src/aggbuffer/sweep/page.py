@@ -56,7 +56,7 @@ def render(result: SweepResult) -> str:
         history=_history(result, scored, score),
         effects=[(e, _effect(e, scored, score)) for e in found],
         parallel=_parallel(axes, scored, score) if len(axes) > 1 else None,
-        searched=list(result.space.settings),
+        searched=[axis.name for axis in axes],
         rows=[_row(trial, score) for trial in result.trials],
         facts=_facts(result),
         version=__version__,

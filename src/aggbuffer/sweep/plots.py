@@ -111,8 +111,10 @@ def parallel(axes: Sequence[tuple[str, Sequence[tuple[float, str]]]], traces: Se
     title = "Settings and score of every trial"
 
     def draw(width: float, height: float) -> str:
-        side, top, bottom = 44.0, 30.0, height - 18.0
+        side, bottom = 44.0, height - 18.0
         step = (width - 2 * side) / max(len(axes) - 1, 1)
+        crowded = step < 110
+        top = 46.0 if crowded else 30.0
         parts = []
         for trace in traces:
             points = " ".join(
@@ -126,7 +128,7 @@ def parallel(axes: Sequence[tuple[str, Sequence[tuple[float, str]]]], traces: Se
             parts.append(f'<line class="axis" x1="{x:.1f}" y1="{top:g}" x2="{x:.1f}" y2="{bottom:g}"/>')
             anchor = "start" if i == 0 and len(name) > 8 else "end" if i == len(axes) - 1 else "middle"
             at = {"start": x - side + 2, "end": x + side - 2}.get(anchor, x)
-            parts.append(_text(at, 14, name, anchor, "label"))
+            parts.append(_text(at, 30 if crowded and i % 2 else 14, name, anchor, "label"))
             inward = i == len(axes) - 1
             for y, told in ticks:
                 at_y = bottom - y * (bottom - top) + 4

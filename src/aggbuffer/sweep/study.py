@@ -101,8 +101,7 @@ class SharedStudy:
             )
         elif differs := difference(ours, theirs):
             raise SearchError(
-                f"The study {self.name!r} in {self.storage.told} was made for another {differs}; choose another name "
-                "or storage."
+                f"The study {self.name!r} in {self.storage.told} was made {differs}; choose another name or storage."
             )
 
     def records(self) -> list[TrialRecord]:
