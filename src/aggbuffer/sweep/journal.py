@@ -15,9 +15,9 @@ from optuna.trial import TrialState
 
 from aggbuffer.errors import SearchError
 from aggbuffer.sweep.locks import hold, is_held, locked
+from aggbuffer.sweep.records import WORKER
 from aggbuffer.sweep.storage import worker_name
 
-_WORKER = "worker"
 _START = b'{"op_code":'  # of every line of a journal
 
 
@@ -49,13 +49,13 @@ class JournalFile:
 
     @contextmanager
     def working_on(self, trial_id: int) -> Iterator[None]:
-        if _WORKER not in self.optuna.get_trial(trial_id).user_attrs:
-            self.optuna.set_trial_user_attr(trial_id, _WORKER, self.worker)
+        if WORKER not in self.optuna.get_trial(trial_id).user_attrs:
+            self.optuna.set_trial_user_attr(trial_id, WORKER, self.worker)
         yield
 
     def fail_lost(self, study: optuna.Study) -> None:
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            worker = trial.user_attrs.get(_WORKER)
+            worker = trial.user_attrs.get(WORKER)
             if worker is None or not is_held(self._workers / worker):
                 study.tell(trial.number, state=TrialState.FAIL)
                 if worker is not None:

@@ -14,6 +14,7 @@ from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.trial import TrialState
 
 from aggbuffer.errors import ConfigError, SearchError
+from aggbuffer.sweep.records import WORKER
 from aggbuffer.sweep.storage import worker_name
 
 try:
@@ -26,7 +27,6 @@ except ImportError as error:
 
 logger = logging.getLogger("aggbuffer")
 
-_WORKER = "worker"
 _CONNECT_SECONDS = "10"
 _SCHEMA = "schema"
 
@@ -67,7 +67,7 @@ class Postgres:
     @contextmanager
     def working_on(self, trial_id: int) -> Iterator[None]:
         self._storage.record_heartbeat(trial_id)
-        self._storage.set_trial_user_attr(trial_id, _WORKER, self.worker)
+        self._storage.set_trial_user_attr(trial_id, WORKER, self.worker)
         done = Event()
         thread = Thread(target=self._keep_beating, args=(trial_id, done), daemon=True)
         thread.start()
@@ -79,7 +79,7 @@ class Postgres:
 
     def fail_lost(self, study: optuna.Study) -> None:
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if _WORKER not in trial.user_attrs:  # its worker died between making it and its first sign of life
+            if WORKER not in trial.user_attrs:  # its worker died between making it and its first sign of life
                 study.tell(trial.number, state=TrialState.FAIL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)

@@ -14,6 +14,8 @@ State = Literal["running", "complete", "pruned", "failed", "interrupted", "lost"
 SETTLES: tuple[State, ...] = ("complete", "pruned", "failed")
 MOST_LOST = 5  # after so many dead workers the trial itself is suspected of killing them
 
+POINT, WORKER, RESULT = "point", "worker", "result"  # attributes of Optuna's trials
+
 _NAMES: dict[str, State] = {"RUNNING": "running", "COMPLETE": "complete", "PRUNED": "pruned"}
 
 
@@ -54,11 +56,11 @@ class TrialRecord:
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> TrialRecord:
-        known = trial.user_attrs
+        known = trial.user_attrs.get(RESULT, {})
         seconds = trial.duration.total_seconds() if trial.duration is not None else None
         return cls(
             number=trial.number,
-            point=known.get("point"),
+            point=trial.user_attrs.get(POINT),
             state=_NAMES.get(trial.state.name) or known.get("outcome", "lost"),
             settings=dict(trial.params),
             score=trial.value,
@@ -67,7 +69,7 @@ class TrialRecord:
             best_epoch=known.get("best_epoch"),
             epochs=known.get("epochs"),
             seconds=known.get("seconds", seconds),
-            worker=known.get("worker"),
+            worker=trial.user_attrs.get(WORKER),
             reason=known.get("reason"),
             reported=sorted(trial.intermediate_values.items()),
         )

@@ -24,14 +24,14 @@ from optuna.trial import Trial, TrialState, create_trial
 
 from aggbuffer.errors import SearchError
 from aggbuffer.sweep.identity import difference
-from aggbuffer.sweep.records import SETTLES, Progress, State, TrialRecord, next_point
+from aggbuffer.sweep.records import POINT, RESULT, SETTLES, Progress, State, TrialRecord, next_point
 from aggbuffer.sweep.space import Range, Space
 from aggbuffer.sweep.storage import Storage
 
 logger = logging.getLogger("aggbuffer")
 
 REPORT_EVERY = 10  # epochs
-_IDENTITY, _POINT = "aggbuffer", "point"
+_IDENTITY = "aggbuffer"
 _STARTUP_TRIALS = 5  # complete trials before the first is pruned
 _PATIENCE_WITH_STORAGE = 120.0  # seconds
 
@@ -80,16 +80,16 @@ class SharedStudy:
         if prune_after is not None:
             pruner = MedianPruner(_STARTUP_TRIALS, prune_after, n_min_trials=_STARTUP_TRIALS)
         with storage.exclusive():
-            self._study = optuna.create_study(
-                storage=storage.optuna,
-                study_name=name,
-                direction="minimize",
-                load_if_exists=True,
-                sampler=RandomSampler(seed=seed),
-                pruner=pruner,
-            )
+            self._study = self._found_or_made(pruner)
             self._check(identity)
         self._id = storage.optuna.get_study_id_from_name(name)
+
+    def _found_or_made(self, pruner: BasePruner) -> optuna.Study:
+        storage, sampler = self.storage.optuna, RandomSampler(seed=self.seed)
+        try:
+            return optuna.load_study(study_name=self.name, storage=storage, sampler=sampler, pruner=pruner)
+        except KeyError:
+            return optuna.create_study(study_name=self.name, storage=storage, sampler=sampler, pruner=pruner)
 
     def _check(self, identity: Mapping[str, Any]) -> None:
         ours, theirs = json.loads(json.dumps(identity)), self._study.user_attrs.get(_IDENTITY)
@@ -135,7 +135,7 @@ class SharedStudy:
                 state=TrialState.RUNNING,
                 params=settings,
                 distributions=self._distributions,
-                user_attrs={_POINT: point},
+                user_attrs={POINT: point},
             )
             return Trial(self._study, self.storage.optuna.create_new_trial(self._id, template))
         # Another seed for every point: workers must not all draw the same.
@@ -143,7 +143,7 @@ class SharedStudy:
         trial = Trial(self._study, self.storage.optuna.create_new_trial(self._id))
         for name, distribution in self._distributions.items():
             _suggest(trial, name, distribution)
-        trial.set_user_attr(_POINT, point)
+        trial.set_user_attr(POINT, point)
         return trial
 
     def _settings_of(self, point: int, records: Sequence[TrialRecord]) -> dict[str, Any] | None:
@@ -163,7 +163,7 @@ class SharedStudy:
                 claim.trial.report(score, epoch)
             except optuna.exceptions.UpdateFinishedTrialError:
                 return True  # taken for lost meanwhile: somebody else is at it
-            return claim.trial.should_prune()
+            return bool(claim.trial.should_prune())  # numpy has a bool of its own
 
         return self._patiently(told)
 
@@ -198,10 +198,7 @@ class SharedStudy:
             if any(record.state in SETTLES for record in others):
                 state = "superseded"
             finished = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}.get(state, TrialState.FAIL)
-            if finished is TrialState.FAIL:
-                known = {**known, "outcome": state}
-            for name, value in known.items():
-                claim.trial.set_user_attr(name, value)
+            claim.trial.set_user_attr(RESULT, {**known, "outcome": state})
             told = self._study.tell(number, score if state == "complete" else None, finished)
         return None if state == "superseded" else TrialRecord.of(told)
 
