@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 PASSWORD = "s3cr3t&wörd"
-_QUOTED = "s3cr3t%26w%C3%B6rd"
+QUOTED = "s3cr3t%26w%C3%B6rd"
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Server:
         return self.address(name)
 
     def address(self, database: str) -> str:
-        return f"postgresql://searcher:{_QUOTED}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://searcher:{QUOTED}@127.0.0.1:{self.port}/{database}"
 
 
 def _binaries() -> Path:

@@ -91,7 +91,16 @@ def journal_records(path: Path, name: str = "sweep") -> list[TrialRecord]:
     return [TrialRecord.of(trial) for trial in study.get_trials(deepcopy=False)]
 
 
-def kill_in_a_trial(records: Callable[[], list[TrialRecord]], of: Callable[[int], bool]) -> TrialRecord:
+def end(processes: list[subprocess.Popen[str]]) -> None:
+    """Kill what still runs, and close its pipes."""
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def kill_in_a_trial(
+    records: Callable[[], list[TrialRecord]], of: Callable[[int], bool] = lambda process: True
+) -> TrialRecord:
     """Kill a worker that is surely in the middle of a trial, and return that trial.
 
     Args:
@@ -101,9 +110,9 @@ def kill_in_a_trial(records: Callable[[], list[TrialRecord]], of: Callable[[int]
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for record in records():
-            if record.state != "running" or record.worker is None or not of(_process_of(record)):
+            if record.state != "running" or record.worker is None or not of(process_of(record)):
                 continue
-            process = _process_of(record)
+            process = process_of(record)
             os.kill(process, signal.SIGSTOP)
             if next(r for r in records() if r.number == record.number).state == "running":
                 os.kill(process, signal.SIGKILL)
@@ -113,7 +122,8 @@ def kill_in_a_trial(records: Callable[[], list[TrialRecord]], of: Callable[[int]
     raise AssertionError("no worker was seen in a trial")
 
 
-def _process_of(record: TrialRecord) -> int:
+def process_of(record: TrialRecord) -> int:
+    """Which process is at a trial."""
     assert record.worker is not None
     return int(record.worker.split("-")[-2])
 
