@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -99,11 +100,13 @@ def _work(task: Task, threads: int, connection: Connection) -> None:
     signal.signal(signal.SIGTERM, _leave)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
-        _search(task, threads)
+        with contextlib.redirect_stdout(sys.stderr):  # whatever the model's own code prints: results are the parent's
+            _search(task, threads)
     except KeyboardInterrupt:
         raise SystemExit(1) from None
-    except AggBufferError as error:
-        connection.send(str(error))
+    except Exception as error:
+        kind = "" if isinstance(error, AggBufferError) else f"{type(error).__name__}: "
+        connection.send(f"{kind}{error}")
         raise SystemExit(1) from None
 
 

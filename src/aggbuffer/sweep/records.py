@@ -112,8 +112,9 @@ class Progress:
 
     @classmethod
     def of(cls, records: Sequence[TrialRecord], points: Iterable[int]) -> Progress:
+        attempts = _by_point(records)
         wanted = set(points)
-        states = {point: _state_of([r for r in records if r.point == point]) for point in wanted}
+        states = {point: _state_of(attempts.get(point, [])) for point in wanted}
         counts = {name: sum(state == name for state in states.values()) for name in (*SETTLES, "running")}
         left = len(wanted) - sum(counts[name] for name in SETTLES)
         times = [r.seconds for r in records if r.state in ("complete", "pruned") and r.seconds is not None]
@@ -139,11 +140,16 @@ def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
 
 def next_point(records: Sequence[TrialRecord], points: Iterable[int]) -> int | None:
     """The first point that nobody has tried to the end or is trying."""
-    taken: dict[int, list[TrialRecord]] = {}
+    attempts = _by_point(records)
+    return next((point for point in points if _state_of(attempts.get(point, [])) == "open"), None)
+
+
+def _by_point(records: Iterable[TrialRecord]) -> dict[int, list[TrialRecord]]:
+    found: dict[int, list[TrialRecord]] = {}
     for record in records:
         if record.point is not None:
-            taken.setdefault(record.point, []).append(record)
-    return next((point for point in points if _state_of(taken.get(point, [])) == "open"), None)
+            found.setdefault(record.point, []).append(record)
+    return found
 
 
 def _state_of(attempts: Sequence[TrialRecord]) -> str:
