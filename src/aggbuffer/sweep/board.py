@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from contextlib import ExitStack
@@ -35,10 +36,12 @@ class Board:
 
     def __enter__(self) -> Self:
         if self._live:
+            state = random.getstate()
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
             from rich.progress import Progress as Bar
 
+            random.setstate(state)  # rich draws a number when it is first imported
             columns = BarColumn(bar_width=8), MofNCompleteColumn(), TextColumn("{task.fields[told]}")
             bar = Bar(*columns, console=Console(stderr=True, highlight=False), transient=True)
             self._bar = self._open.enter_context(bar)
@@ -57,7 +60,7 @@ class Board:
         told = describe(progress, self._monitor)
         if self._bar is not None:
             self._bar.update(self._task, total=progress.points, completed=progress.done, told=told)
-        line = f"{progress.done} of {progress.points} done, {told}"
+        line = f"{progress.done} of {progress.points} done; {told}".rstrip("; ")
         due = time.monotonic() - self._told_at >= _SECONDS_BETWEEN_LINES or progress.settled
         if self._lines and due and line != self._last:
             print(line, file=sys.stderr, flush=True)
@@ -76,13 +79,12 @@ class Board:
 def describe(progress: Progress, monitor: str) -> str:
     """What is under way, what went wrong, the best so far, and how long it may take."""
     counts = [("running", progress.running), ("pruned", progress.pruned), ("failed", progress.failed)]
-    parts = [f"{count} {name}" for name, count in [*counts, ("lost", progress.lost)] if count]
-    told = ", ".join(parts) or "none running"
+    parts = [", ".join(f"{count} {name}" for name, count in [*counts, ("lost", progress.lost)] if count)]
     if progress.best is not None and progress.best.score is not None:
-        told += f"; best {MONITORS[monitor]} {score_text(progress.best.score, monitor)}"
+        parts.append(f"best {MONITORS[monitor]} {score_text(progress.best.score, monitor)}")
     if progress.seconds_left and not progress.settled:
-        told += f"; {time_text(progress.seconds_left)} left"
-    return told
+        parts.append(f"{time_text(progress.seconds_left)} left")
+    return "; ".join(filter(None, parts))
 
 
 def describe_trial(record: TrialRecord, monitor: str) -> str:
