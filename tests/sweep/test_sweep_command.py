@@ -13,6 +13,7 @@ from sweep_cases import POINTS, Inputs, write_inputs
 from typer.testing import CliRunner
 
 from aggbuffer.cli import app
+from aggbuffer.sweep.storage import told_place
 
 runner = CliRunner()
 
@@ -96,3 +97,32 @@ def test_another_base_in_the_same_folder_is_refused(inputs: Inputs, tmp_path: Pa
     result = runner.invoke(app, ["sweep", *options, "--out", str(tmp_path), "--quiet"])
     assert result.exit_code == 1
     assert "another" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("postgresql://me:pw@h:1/d", "postgresql://me@h:1/d"),
+        ("postgresql://me:p:w@h/d?password=pw", "postgresql://me@h/d"),
+        ("postgresql://me:p@w@h/d", "postgresql://me@h/d"),
+        ("postgresql://me:p?w@h/d", "postgresql://…"),
+        ("postgresql:///d?host=/run", "postgresql:///d"),
+        ("a/b.journal", "a/b.journal"),
+        (None, "out/search.journal"),
+    ],
+)
+def test_where_the_trials_are_is_told_without_a_password(address: str | None, told: str) -> None:
+    assert told_place(address, Path("out")) == told
+
+
+def test_missing_extras_are_told_in_one_sentence(
+    inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "aggbuffer.sweep.postgres", raising=False)
+    with monkeypatch.context() as lacking:
+        lacking.setitem(sys.modules, "psycopg", None)
+        result = run(inputs, tmp_path, "--storage", "postgresql://h/d", code=2)
+        assert "pip install 'aggbuffer[sweep,postgres]'" in result.stderr
+        lacking.setitem(sys.modules, "optuna", None)
+        result = run(inputs, tmp_path, code=2)
+        assert "pip install 'aggbuffer[sweep]'" in result.stderr

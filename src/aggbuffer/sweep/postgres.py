@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, Thread
 
 import optuna
@@ -15,7 +16,7 @@ from optuna.trial import TrialState
 
 from aggbuffer.errors import ConfigError, SearchError
 from aggbuffer.sweep.records import WORKER
-from aggbuffer.sweep.storage import worker_name
+from aggbuffer.sweep.storage import told_place, worker_name
 
 try:
     import psycopg  # noqa: F401
@@ -38,7 +39,7 @@ class Postgres:
 
     def __init__(self, address: str, name: str, lost_after: float) -> None:
         url = _parsed(address)
-        self.told, self.worker = url.render_as_string(hide_password=True), worker_name()
+        self.told, self.worker = told_place(address, Path()), worker_name()
         self._name = name
         self._interval = max(1, int(lost_after) // 4)
         # Connections for locks are made when needed: none is kept idle for hours.
@@ -131,4 +132,6 @@ def _reason(error: Exception, url: URL) -> str:
     cause = getattr(error, "orig", None) or (error.__cause__ if error.__cause__ is not None else error)
     lines = str(getattr(cause, "orig", None) or cause).strip().splitlines() or [type(error).__name__]
     told = lines[0].rstrip(".")
-    return told.replace(str(url.password), "***") if url.password else told
+    for secret in (url.password, url.query.get("password")):
+        told = told.replace(str(secret), "***") if secret else told
+    return told

@@ -105,8 +105,11 @@ def told_place(where: str | Path | None, out: Path) -> str:
     scheme, is_address, rest = str(where or "").partition("://")
     if not is_address:
         return str(where or out / JOURNAL)
-    account, at, place = rest.rpartition("@")
-    return f"{scheme}://{account.partition(':')[0]}{at}{place.partition('?')[0]}"
+    plain, _, query = rest.partition("?")
+    if "@" in query:  # where the password ends cannot be told
+        return f"{scheme}://…"
+    account, at, place = plain.rpartition("@")
+    return f"{scheme}://{account.partition(':')[0]}{at}{place}"
 
 
 def worker_name() -> str:
