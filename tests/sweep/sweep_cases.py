@@ -107,7 +107,7 @@ def kill_in_a_trial(
         records: Reads the study.
         of: Whether a process is one to kill.
     """
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         for record in records():
             if record.state != "running" or record.worker is None or not of(process_of(record)):

@@ -71,28 +71,28 @@ def test_workers_that_start_at_once_on_an_empty_database_share_the_points(addres
 
 
 def test_a_worker_without_a_sign_of_life_is_lost_and_may_not_tell_any_more(address: str) -> None:
-    alive, silent = joined(address, lost_after=2), joined(address, lost_after=2)
+    alive, silent = joined(address, lost_after=6), joined(address, lost_after=6)
     lost = silent.claim()
     assert lost is not None
     lost.alive.close()  # as if its machine were gone
     kept = alive.claim()
     assert kept is not None
-    for _ in range(100):
-        again = alive.claim()
-        assert again is not None
-        if again.point == lost.point:
-            break
-        alive.settle(again, "interrupted")
-        again.alive.close()
+    again, deadline = None, time.monotonic() + 300
+    while again is None or again.point != lost.point:  # the other points first, then nothing until it is given up
+        if again is not None:
+            alive.settle(again, "complete", 1.0)
+            again.alive.close()
+        assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert again.point == lost.point
+        again = alive.claim()
     assert again.settings == lost.settings
     assert silent.settle(lost, "complete", 0.1) is None
     assert alive.settle(again, "complete", 0.7) is not None
     assert alive.settle(kept, "complete", 0.8) is not None  # it showed signs of life all the while
     for claim in (again, kept):
         claim.alive.close()
-    assert sorted(record.score for record in alive.records() if record.score is not None) == [0.7, 0.8]
+    each_once(alive.records())
+    assert sorted(record.score for record in alive.records() if record.score not in (None, 1.0)) == [0.7, 0.8]
     alive.storage.close()
     silent.storage.close()
 
@@ -146,13 +146,13 @@ def test_four_commands_at_once_on_an_empty_database_although_one_is_killed(addre
     inputs = write_inputs(tmp_path, epochs=150)
     # Each in a folder of its own, as on machines of their own.
     processes = [
-        start(inputs, tmp_path / str(i), "--no-prune", "--lost-after", 5, "--json", AGGBUFFER_STORAGE=address)
+        start(inputs, tmp_path / str(i), "--no-prune", "--lost-after", 15, "--json", AGGBUFFER_STORAGE=address)
         for i in range(4)
     ]
     try:
         watched = open_storage(address, Path(), "sweep", 60)
         killed = kill_in_a_trial(lambda: records_of(watched.optuna))
-        told = [process.communicate(timeout=200) for process in processes]
+        told = [process.communicate(timeout=600) for process in processes]
         records = records_of(watched.optuna)
         watched.close()
     finally:

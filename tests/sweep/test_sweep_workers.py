@@ -128,6 +128,19 @@ def test_a_trial_whose_maker_died_before_its_first_sign_of_life_is_not_lost(tmp_
         assert study.progress().lost == 2
 
 
+def test_what_a_worker_withdraws_from_is_free_at_once_and_not_counted_as_lost(tmp_path: Path) -> None:
+    with worker(tmp_path / "x") as staying, worker(tmp_path / "x") as leaving:
+        kept, put_down = staying.claim(), leaving.claim()
+        assert kept is not None
+        assert put_down is not None
+        leaving.withdraw()
+        again = staying.claim()
+        assert again is not None
+        assert again.point == put_down.point
+        assert [record.state for record in staying.records()] == ["running", "interrupted", "running"]
+        assert staying.progress().lost == 0
+
+
 def test_a_point_that_kills_its_workers_is_given_up(tmp_path: Path) -> None:
     with worker(tmp_path / "x") as alive:
         for _ in range(MOST_LOST):
@@ -178,7 +191,7 @@ def test_one_of_two_commands_finishes_the_search_although_the_other_is_killed(tm
     processes = [start(inputs, out, "--no-prune", "--json") for _ in range(2)]
     try:
         killed = kill_in_a_trial(lambda: journal_records(out / "search.journal"))
-        told = [process.communicate(timeout=120) for process in processes]
+        told = [process.communicate(timeout=600) for process in processes]
     finally:
         end(processes)
     codes = [process.returncode for process in processes]
@@ -201,7 +214,7 @@ def test_four_commands_at_once_on_nothing_share_a_journal_although_one_is_killed
     processes = [start(inputs, out, "--no-prune") for _ in range(4)]
     try:
         killed = kill_in_a_trial(lambda: journal_records(out / "search.journal"))
-        told = [process.communicate(timeout=120) for process in processes]
+        told = [process.communicate(timeout=600) for process in processes]
     finally:
         end(processes)
     assert sorted(process.returncode for process in processes) == [-signal.SIGKILL, 0, 0, 0], told
@@ -216,7 +229,7 @@ def test_the_death_of_a_further_process_is_told_and_its_trial_done(tmp_path: Pat
     process, journal, _ = two_workers(tmp_path)
     try:
         killed = kill_in_a_trial(lambda: journal_records(journal), lambda pid: pid != process.pid)
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate(timeout=600)
     finally:
         end([process])
     assert process.returncode == 0, stderr
@@ -230,7 +243,7 @@ def test_ctrl_c_puts_every_trial_down_and_the_same_command_goes_on(tmp_path: Pat
     process, journal, _ = two_workers(tmp_path)
     try:
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate(timeout=600)
     finally:
         end([process])
     assert process.returncode == 130, stderr
@@ -240,7 +253,7 @@ def test_ctrl_c_puts_every_trial_down_and_the_same_command_goes_on(tmp_path: Pat
     assert not [record for record in stopped if record.state in ("running", "lost")]
     assert not journal.with_name("search.journal.workers").exists()  # nobody is left
     resumed = start(write_inputs(tmp_path, epochs=500), tmp_path / "out", *PATIENT, "--json")
-    stdout, stderr = resumed.communicate(timeout=120)
+    stdout, stderr = resumed.communicate(timeout=600)
     assert resumed.returncode == 0, stderr
     records = journal_records(journal)
     each_once(records)
@@ -253,7 +266,7 @@ def test_no_process_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
     process, journal, second = two_workers(tmp_path)
     end([process])
     held = journal.with_name("search.journal.workers") / second
-    for _ in range(600):
+    for _ in range(6000):
         if not is_held(held):
             break
         time.sleep(0.1)
@@ -269,7 +282,7 @@ def two_workers(folder: Path) -> tuple[subprocess.Popen[str], Path, str]:
     """A command with two workers, both of which are in a trial, its journal, and the name of its second worker."""
     journal = folder / "out" / "search.journal"
     process = start(write_inputs(folder, epochs=500), folder / "out", *PATIENT, "--workers", 2)
-    for _ in range(6000):
+    for _ in range(30_000):
         running = [record for record in journal_records(journal) if record.state == "running" and record.worker]
         if len(running) == 2:
             second = next(record for record in running if process_of(record) != process.pid)

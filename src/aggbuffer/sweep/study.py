@@ -174,7 +174,7 @@ class SharedStudy:
 
         Args:
             claim: The trial.
-            state: ``"complete"``, ``"pruned"``, ``"failed"``, ``"interrupted"`` or ``"lost"``.
+            state: ``"complete"``, ``"pruned"`` or ``"failed"``.
             score: Of a complete one.
             known: Further attributes of its record.
 
@@ -201,6 +201,18 @@ class SharedStudy:
             claim.trial.set_user_attr(RESULT, {**known, "outcome": state})
             told = self._study.tell(number, score if state == "complete" else None, finished)
         return None if state == "superseded" else TrialRecord.of(told)
+
+    def withdraw(self) -> None:
+        """Put down what this worker is at, so that its point is free; for an interruption, which may come anywhere."""
+        self._patiently(self._withdraw)
+
+    def _withdraw(self) -> None:
+        with self.storage.exclusive():
+            for record in self.records():
+                if record.state == "running" and record.worker == self.storage.worker:
+                    trial = self.storage.optuna.get_trial_id_from_study_id_trial_number(self._id, record.number)
+                    self.storage.optuna.set_trial_user_attr(trial, RESULT, {"outcome": "interrupted"})
+                    self._study.tell(record.number, state=TrialState.FAIL)
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """Try again for a while where the storage is away for a moment."""

@@ -40,6 +40,13 @@ class Worker:
 
     def run(self) -> None:
         """Return once every point is settled, by whomever: a point whose worker dies late is taken over."""
+        try:
+            self._until_settled()
+        except KeyboardInterrupt:
+            self.study.withdraw()
+            raise
+
+    def _until_settled(self) -> None:
         while True:
             claim = self.study.claim()
             if claim is not None:
@@ -62,9 +69,6 @@ class Worker:
         with claim.alive, self.job.attached() as model:
             try:
                 result = self.job.fit(model, claim.settings, [heard])
-            except KeyboardInterrupt:
-                self.study.settle(claim, "interrupted")
-                raise
             except SearchError:  # of the storage
                 raise
             except AggBufferError as error:
