@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aggbuffer.fit import FitResult, fit
     from aggbuffer.io import load, save
     from aggbuffer.model import BufferedGNN
+    from aggbuffer.sweep import SweepResult, sweep
 
 __all__ = [
     "AggBufferError",
@@ -31,6 +32,7 @@ __all__ = [
     "Evaluation",
     "FitConfig",
     "FitResult",
+    "SweepResult",
     "__version__",
     "attach",
     "compare",
@@ -43,6 +45,7 @@ __all__ = [
     "load",
     "logs",
     "save",
+    "sweep",
 ]
 
 # Where each name lives; a module without names is public itself. Type checkers read the imports above instead.
@@ -59,6 +62,7 @@ _NAMES = {
     "io": ("load", "save"),
     "logs": (),
     "model": ("BufferedGNN",),
+    "sweep": ("SweepResult", "sweep"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 

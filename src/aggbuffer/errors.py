@@ -40,3 +40,7 @@ class LogError(AggBufferError):
 
 class MissingPackageError(AggBufferError, ImportError):
     """An optional package is not installed."""
+
+
+class SearchError(AggBufferError):
+    """A search's storage cannot be used or holds another search, or no trial came through."""
