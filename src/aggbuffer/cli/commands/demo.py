@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from aggbuffer.cli.options import AsJson, Debug, Quiet
+from aggbuffer.cli.options import AsJson, Debug, EdgeLoss, Quiet
 from aggbuffer.cli.session import session
 
 EXAMPLE = "Example: aggbuffer demo --out demo-out"
@@ -15,6 +15,7 @@ EXAMPLE = "Example: aggbuffer demo --out demo-out"
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report and the files.")] = Path("demo-out"),
+    edge_loss: EdgeLoss = 0.5,
     quiet: Quiet = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -30,7 +31,7 @@ def demo(
 
         make_folder(out)
         work.interrupted = lambda: f"Stopped; what was finished is in {out}. Run the same command to start anew."
-        run, record = run_demo(out, progress=False if quiet else None, say=work.say)
+        run, record = run_demo(out, progress=False if quiet else None, say=work.say, edge_loss=edge_loss)
         work.document(record)
         assert run.comparison is not None
         work.show(comparison_table(run.comparison))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aggbuffer.cli.options import AsJson, Debug, GraphPath, ModelSpec, Quiet, Split, Weights
+from aggbuffer.cli.options import AsJson, Debug, EdgeLoss, GraphPath, ModelSpec, Quiet, Split, Weights
 from aggbuffer.cli.session import Session, session
 from aggbuffer.config import BufferConfig, FitConfig
 
@@ -34,6 +34,7 @@ def fit(
     report: Annotated[
         Path | None, typer.Option("--report", help="Write an HTML report.", rich_help_panel=_OUTPUT)
     ] = None,
+    edge_loss: EdgeLoss = 0.5,
     checkpoint: Annotated[
         Path | None,
         typer.Option("--checkpoint", help="A file to go on from after an interruption.", rich_help_panel=_OUTPUT),
@@ -107,6 +108,7 @@ def fit(
             config=config,
             buffer_config=buffer_config,
             diagnosed=report is not None,
+            edge_loss=edge_loss,
             progress=not quiet,
             checkpoint=checkpoint,
             say=work.say,
