@@ -98,14 +98,14 @@ def _range(low: int, high: int, is_last: bool) -> str:
 
 
 def agreement_bins(agreement: Tensor) -> Bins:
-    """Positions of nodes by the share of neighbours with their own label; those without neighbours are in none.
+    """Positions of nodes by the percentage of neighbours with their own label; without neighbours they are in none.
 
     Args:
         agreement: ``[M]``, NaN where a node has no neighbours.
     """
-    bins = [("0 %", (agreement == 0).nonzero().squeeze(-1))]
-    for low in (0.0, 0.25, 0.5, 0.75):
+    bins = [("0", (agreement == 0).nonzero().squeeze(-1))]
+    for low, label in ((0.0, "1–25"), (0.25, "26–50"), (0.5, "51–75"), (0.75, "76–99")):
         inside = (agreement > low) & (agreement <= low + 0.25) & (agreement < 1)
-        bins.append((f"≤ {100 * low + 25:.0f} %" if low < 0.75 else "< 100 %", inside.nonzero().squeeze(-1)))
-    bins.append(("100 %", (agreement == 1).nonzero().squeeze(-1)))
+        bins.append((label, inside.nonzero().squeeze(-1)))
+    bins.append(("100", (agreement == 1).nonzero().squeeze(-1)))
     return [(label, at) for label, at in bins if at.numel()]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from aggbuffer.targets import Task
+    from aggbuffer.targets import Task
 
 Z = 1.959964  # 95 %
 
