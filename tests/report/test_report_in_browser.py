@@ -4,20 +4,115 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from report_runs import Record, fitted, small
 
+from aggbuffer import FitConfig
+from aggbuffer.data import DEMO_DESCRIPTION, demo_graph
+from aggbuffer.demo import load_code, train_base
+from aggbuffer.report import fit_and_judge, render, render_several
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 WIDTHS, SCHEMES = (360, 768, 1280), ("light", "dark")
+
+
+Opener = Callable[..., AbstractContextManager[Any]]
+
+
+@pytest.fixture(scope="session")
+def demo_record(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """Of the demonstration, with few epochs of the fit."""
+    folder, data = tmp_path_factory.mktemp("demo"), demo_graph()
+    gnn, _ = train_base(data)
+    file = folder / "demo.aggbuffer.safetensors"
+    run = fit_and_judge(gnn, data, file, config=FitConfig(drop_edge=0.7, max_epochs=150), progress=False)
+    return run.to_dict(title="Handwritten digits", description=DEMO_DESCRIPTION, load_code=load_code(folder))
+
+
+@pytest.fixture(scope="session")
+def demo_page(demo_record: Record, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render(demo_record))
+    return path
+
+
+@pytest.fixture(scope="session")
+def several_page(demo_record: Record, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("several")
+    short, path = fitted(folder, small()), folder / "several.html"
+    path.write_text(render_several([("one", demo_record), ("two", short), ("three", short)]))
+    return path
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One headless Chromium for all tests."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as started:
+        found = shutil.which("chromium") or started.chromium.executable_path
+        if not Path(found).exists():
+            pytest.skip("chromium is not installed")
+        running = started.chromium.launch(executable_path=found, args=QUIET)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Opener:
+    """Opens a file in a context of its own; afterwards nothing must have been fetched, nor any complaint been made."""
+
+    @contextmanager
+    def opening(path: Path, **options: Any) -> Iterator[Page]:
+        options = {"viewport": {"width": 1280, "height": 900}, **options}
+        context = browser.new_context(**options)
+        complaints: list[str] = []
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        requests: list[str] = []
+        context.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        yield page
+        assert complaints == []
+        assert [url for url in requests if not url.startswith(("data:", path.as_uri()))] == []
+        context.close()
+
+    return opening
+
+
+@pytest.fixture(scope="session")
+def screenshots() -> Path:
+    """Where pictures of the pages are kept for people to look at."""
+    root = Path(__file__).parents[2]
+    folder = Path(os.environ.get("AGGBUFFER_SCREENSHOTS", root / "build" / "screenshots"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @pytest.mark.parametrize("page_name", ["demo_page", "several_page"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_it_looks_right(
-    opened: Any, request: pytest.FixtureRequest, screenshots: Path, page_name: str, width: int, scheme: str
+    opened: Opener, request: pytest.FixtureRequest, screenshots: Path, page_name: str, width: int, scheme: str
 ) -> None:
     path = request.getfixturevalue(page_name)
     with opened(path, viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
@@ -51,14 +146,16 @@ OVERLAPPING = """() => [...document.querySelectorAll("svg")].filter(svg => svg.c
 
 @pytest.mark.parametrize("page_name", ["demo_page", "several_page"])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_axe_finds_nothing_serious(opened: Any, request: pytest.FixtureRequest, page_name: str, scheme: str) -> None:
+def test_axe_finds_nothing_serious(opened: Opener, request: pytest.FixtureRequest, page_name: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     with opened(request.getfixturevalue(page_name), color_scheme=scheme) as page:
         found = axe.Axe().run(page).response["violations"]
     assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found if rule["impact"] in ("serious", "critical")] == []
 
 
-def test_the_slider_tells_the_numbers_of_every_measured_share(opened: Any, demo_page: Path, demo_record: Any) -> None:
+def test_the_slider_tells_the_numbers_of_every_measured_share(
+    opened: Opener, demo_page: Path, demo_record: Record
+) -> None:
     rows = [row for row in demo_record["comparison"]["differences"] if row["kept"] is not None]
     with opened(demo_page) as page:
         slider = page.get_by_label("Share of edges kept", exact=True)
@@ -80,7 +177,7 @@ def test_the_slider_tells_the_numbers_of_every_measured_share(opened: Any, demo_
     assert lines == pytest.approx(expected, abs=0.2)
 
 
-def test_tables_sort_by_mouse_and_by_keyboard(opened: Any, demo_page: Path) -> None:
+def test_tables_sort_by_mouse_and_by_keyboard(opened: Opener, demo_page: Path) -> None:
     with opened(demo_page) as page:
         table = page.locator("#nodes-less")
         before = table.locator("tbody th").all_inner_texts()
@@ -100,7 +197,9 @@ def test_tables_sort_by_mouse_and_by_keyboard(opened: Any, demo_page: Path) -> N
 
 
 @pytest.mark.parametrize("script", [True, False])
-def test_the_csv_holds_the_nodes_that_turned(opened: Any, demo_page: Path, demo_record: Any, script: bool) -> None:
+def test_the_csv_holds_the_nodes_that_turned(
+    opened: Opener, demo_page: Path, demo_record: Record, script: bool
+) -> None:
     with opened(demo_page, java_script_enabled=script) as page:
         links = page.get_by_role("link", name=re.compile("as CSV"))
         assert links.count() == 2
@@ -117,7 +216,7 @@ def test_the_csv_holds_the_nodes_that_turned(opened: Any, demo_page: Path, demo_
                     assert (row["before"] == row["true"]) == (change == "lost")
 
 
-def test_the_code_can_be_copied(opened: Any, demo_page: Path, demo_record: Any) -> None:
+def test_the_code_can_be_copied(opened: Opener, demo_page: Path, demo_record: Record) -> None:
     with opened(demo_page, permissions=["clipboard-read", "clipboard-write"]) as page:
         button = page.get_by_role("button", name="Copy")
         button.click()
@@ -126,7 +225,7 @@ def test_the_code_can_be_copied(opened: Any, demo_page: Path, demo_record: Any) 
         assert page.evaluate("navigator.clipboard.readText()") == demo_record["load_code"]
 
 
-def test_the_keyboard_reaches_everything(opened: Any, demo_page: Path) -> None:
+def test_the_keyboard_reaches_everything(opened: Opener, demo_page: Path) -> None:
     with opened(demo_page) as page:
         reached = set()
         for _ in range(120):
@@ -147,7 +246,7 @@ def test_the_keyboard_reaches_everything(opened: Any, demo_page: Path) -> None:
     assert tags.count("BUTTON") >= 8
 
 
-def test_without_scripts_nothing_is_missing(opened: Any, demo_page: Path, demo_record: Any) -> None:
+def test_without_scripts_nothing_is_missing(opened: Opener, demo_page: Path, demo_record: Record) -> None:
     half = next(row for row in demo_record["comparison"]["differences"] if row["kept"] == 0.5)
     with opened(demo_page, java_script_enabled=False) as page:
         assert not page.get_by_label("Share of edges kept", exact=True).is_visible()
@@ -158,7 +257,7 @@ def test_without_scripts_nothing_is_missing(opened: Any, demo_page: Path, demo_r
         assert page.locator("#load").inner_text().strip() == demo_record["load_code"]
 
 
-def test_it_prints_whole(opened: Any, demo_page: Path) -> None:
+def test_it_prints_whole(opened: Opener, demo_page: Path) -> None:
     with opened(demo_page, viewport={"width": 718, "height": 1000}, color_scheme="dark") as page:
         pdf = page.pdf(
             format="A4", print_background=True, margin=dict.fromkeys(("top", "left", "right", "bottom"), "10mm")
@@ -176,7 +275,7 @@ def test_it_prints_whole(opened: Any, demo_page: Path) -> None:
     assert 3 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 14
 
 
-def test_the_comparison_links_to_every_run(opened: Any, several_page: Path) -> None:
+def test_the_comparison_links_to_every_run(opened: Opener, several_page: Path) -> None:
     with opened(several_page) as page:
         links = page.get_by_role("navigation").get_by_role("link")
         assert links.count() == 4

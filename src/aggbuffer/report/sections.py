@@ -88,9 +88,9 @@ def _summary(rows: Sequence[Told], kept: float, bins: Sequence[Mapping[str, Any]
         sentences.append(f"With {gone(kept)}, the base GNN {_moved(lost)}.")
     conditions = [f"{by_share[at].in_words()} with {gone(at)}" for at in dict.fromkeys((1.0, kept))]
     sentences.append(f"The buffer {' and '.join(conditions)}.")
-    helped = [who for section in bins if (who := _most_helped(section))]
-    if helped:
-        sentences.append(f"With {gone(kept)}, it helps most the {' and the '.join(helped)}.")
+    for verb, sign in (("helps most", 1), ("harms", -1)):
+        if found := [who for section in bins if (who := _extreme(section, sign))]:
+            sentences.append(f"With {gone(kept)}, it {verb} the {' and the '.join(found)}.")
     if turned and classes:
         last = turned[-1]
         draw = f", in the first of {last['draws']} draws" if last.get("draws", 1) > 1 else ""
@@ -107,21 +107,26 @@ def _moved(lost: float) -> str:
     return f"{'loses' if lost > 0 else 'gains'} {abs(lost):.1f} points of accuracy"
 
 
-def _most_helped(section: Mapping[str, Any]) -> str:
-    """The bin that gains most for certain at the expected loss; by the low end, so that no tiny bin wins by chance."""
-    rows = [] if "missing" in section else [row for row in section["sides"][-1][1] if row.clear and row.better]
-    if not rows:
+def _extreme(section: Mapping[str, Any], sign: int) -> str:
+    """The bin that gains (or, with ``sign`` -1, loses) most at the expected loss, if that is sure.
+
+    Bins are ranked by the end of the interval that is next to zero, so that no tiny bin wins by chance.
+    """
+    rows = [] if "missing" in section else section["sides"][-1][1]
+    sure = [row for row in rows if row.clear and row.gain * sign > 0]
+    if not sure:
         return ""
-    best = max(rows, key=lambda row: row.low)
+    best = max(sure, key=lambda row: min(sign * row.low, sign * row.high))
     return f"{section['who'].format(best.name)} ({best.change})"
 
 
 def _bins(record: Mapping[str, Any], kept: float, prefix: str) -> list[dict[str, Any]]:
     told = record["bins"]
     shapes = {
-        "degree": ("By number of neighbours", "Neighbours", "nodes with {} neighbours"),
+        "degree": ("By number of neighbours", "Neighbours", "Number of neighbours", "nodes with {} neighbours"),
         "agreement": (
             "By agreement of the neighbours",
+            "Same class, %",
             "Neighbours of the node’s own class, %",
             "nodes with {} % of their neighbours in their own class",
         ),
@@ -129,7 +134,7 @@ def _bins(record: Mapping[str, Any], kept: float, prefix: str) -> list[dict[str,
     if "missing" in told:
         return [{"title": "By number of neighbours and their agreement", "missing": told["missing"]}]
     made: list[dict[str, Any]] = []
-    for name, (title, label, who) in shapes.items():
+    for name, (title, head, label, who) in shapes.items():
         section = told[name]
         if "missing" in section:
             made.append({"title": title, "missing": section["missing"]})
@@ -144,7 +149,7 @@ def _bins(record: Mapping[str, Any], kept: float, prefix: str) -> list[dict[str,
             {
                 "name": name,
                 "title": title,
-                "label": label,
+                "head": head,
                 "who": who,
                 "sides": sides,
                 "lines": list(zip(*(rows for _, rows in sides), strict=True)),
