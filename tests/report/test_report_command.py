@@ -50,6 +50,12 @@ def test_one_run_is_drawn_as_it_was(run: Path, record: Record, tmp_path: Path) -
         assert str(out) in result.stdout
 
 
+def test_a_machine_is_told_what_was_written(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    result = runner.invoke(app, ["report", str(run), "--out", str(out), "--json"])
+    assert json.loads(result.stdout) == {"report": str(out), "runs": [str(run)], "bytes": out.stat().st_size}
+
+
 def test_several_runs_are_shown_side_by_side(run: Path, record: Record, tmp_path: Path) -> None:
     other, out = tmp_path / "other.json", tmp_path / "page.html"
     nothing = {"missing": "No labels."}

@@ -140,7 +140,7 @@ def test_a_bare_run_still_has_a_page_that_says_why(tmp_path: Path) -> None:
     config = FitConfig(max_epochs=0)
     bare = fitted(tmp_path, data, config=config, diagnosed=False)
     text = " ".join(Page(render(bare)).text.split())
-    assert "The graph has no test_mask, so nothing can be said about right and wrong predictions." in text
+    assert "The graph has no test_mask, so it has no labelled test nodes to be judged on." in text
     assert "no nodes were held out to judge the result" in text
     assert "The fit ran no epochs." in text
     assert "was not diagnosed" in text

@@ -62,8 +62,9 @@ def _turned(nodes: Predictions, was: Tensor, now: Tensor, task: Task) -> dict[st
 
 def _first(at: Tensor, gain: Tensor, nodes: Predictions) -> Tensor:
     """At most :data:`LISTED` of the positions ``at``: what changed most, then few neighbours, then node numbers."""
-    order = sorted(at.tolist(), key=lambda i: (-abs(float(gain[i])), float(nodes.degree[i]), int(nodes.nodes[i])))
-    return torch.tensor(order[:LISTED], dtype=torch.int64)
+    for key in (nodes.nodes, nodes.degree, -gain.abs()):  # the last key weighs most, as each sort is stable
+        at = at[key[at].argsort(stable=True)]
+    return at[:LISTED]
 
 
 def _label(value: Tensor, task: Task) -> str:

@@ -60,9 +60,7 @@ class Judged:
     def before(cls, gnn: nn.Module, data: Data, shares: Sequence[float], kept: float, task: TaskName) -> Self:
         """Evaluate the base on ``data.test_mask``, if that can be done."""
         lacks = [told for name, told in (("y", "labels"), ("test_mask", "test_mask")) if data.get(name) is None]
-        missing = (
-            f"The graph has no {' and no '.join(lacks)}, so nothing can be said about right and wrong predictions."
-        )
+        missing = f"The graph has no {' and no '.join(lacks)}, so it has no labelled test nodes to be judged on."
         base = None if lacks else evaluate(gnn, data, keep=shares, task=task, repeats=REPEATS)
         return cls(base, missing, shares, kept, task)
 
