@@ -207,7 +207,7 @@ def test_the_largest_record_stays_below_a_megabyte(record: Record) -> None:
     assert len(page.encode()) < 1_000_000
     text = " ".join(Page(page).text.split())
     assert "9,999 of 99,999 test nodes" in text
-    assert f"listed are the first {LISTED} gained and {LISTED} lost" in text
+    assert f"Listed are the first {LISTED} gained and {LISTED} lost" in text
 
 
 def test_an_unwritable_path_is_refused(record: Record, tmp_path: Path) -> None:

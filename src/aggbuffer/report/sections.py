@@ -42,6 +42,7 @@ def sections(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         "unlabelled": record.get("unlabelled", "The record holds no comparison of before and after."),
         "summary": _summary(rows, kept, bins, turned),
         "measure": rows[0].measure if rows else "",
+        "change": "Change in MSE" if rows and rows[0].measure == "RMSE" else "Change",
         "removal": removal,
         "steps": [_step(row) for row in removal],
         "removal_chart": removal_chart(removal, kept, prefix) if removal else None,

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 16.0, 14.0, 42.0
+_RIGHT, _TOP, _BOTTOM = 16.0, 14.0, 42.0
+_LEFT, _CHARACTER = 52.0, 8.0  # room for what is beside the y axis: at least, and for each character
 _MOST_POINTS = 400  # more than a screen can show only make the page heavy
 
 
@@ -98,12 +99,13 @@ class _Drawing:
         self.x_low, self.x_high = min(xs) - self.chart.padding, max(xs) + self.chart.padding
         self.ticks = _height_ticks(self.chart, most=5 if self.height > 200 else 4)
         self.y_low, self.y_high = self.ticks[0], self.ticks[-1]
+        self.left = max(_LEFT, 10 + _CHARACTER * max(len(self._height(tick)) for tick in self.ticks))
         self.below = _BOTTOM + (16 if self.chart.x_notes else 0)
 
     def x(self, value: float) -> float:
         share = (value - self.x_low) / ((self.x_high - self.x_low) or 1)
         share = 1 - share if self.chart.reverse else share
-        return _LEFT + share * (self.width - _LEFT - _RIGHT)
+        return self.left + share * (self.width - self.left - _RIGHT)
 
     def y(self, value: float) -> float:
         share = (value - self.y_low) / (self.y_high - self.y_low)
@@ -128,14 +130,17 @@ class _Drawing:
         right, bottom = self.width - _RIGHT, self.height - self.below
         for value in self.ticks:
             y = self.y(value)
-            self.parts.append(f'<line class="grid" x1="{_LEFT:g}" y1="{y:.1f}" x2="{right:g}" y2="{y:.1f}"/>')
-            told = f"{100 * value:.4g} %" if self.chart.percent else f"{value:.4g}"
-            self._text(_LEFT - 8, y + 4, told, "end")
+            self.parts.append(f'<line class="grid" x1="{self.left:g}" y1="{y:.1f}" x2="{right:g}" y2="{y:.1f}"/>')
+            self._text(self.left - 8, y + 4, self._height(value), "end")
         for value, told in self.chart.x_ticks:
             self._text(self.x(value), bottom + 18, told, "middle")
         for value, told in self.chart.x_notes:
             self._text(self.x(value), bottom + 33, told, "middle", "note")
-        self._text((_LEFT + right) / 2, self.height - 6, self.chart.x_label, "middle", "label")
+        self._text((self.left + right) / 2, self.height - 6, self.chart.x_label, "middle", "label")
+
+    def _height(self, value: float) -> str:
+        """What is written beside the y axis."""
+        return f"{100 * value:.4g} %" if self.chart.percent else f"{value:.4g}"
 
     def _mark(self, x: float, told: str) -> None:
         at = self.x(x)
@@ -166,7 +171,7 @@ class _Drawing:
             self.parts.append(f'<circle class="dot {line.kind}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
             if place not in line.told:
                 continue
-            inner = min(max(x, _LEFT + 14), self.width - _RIGHT - 12)
+            inner = min(max(x, self.left + 14), self.width - _RIGHT - 12)
             told = f"{100 * value:.1f}" if self.chart.percent else f"{value:.3g}"
             self._text(inner, y + (18 if line.below else -9), told, "middle", f"value {line.kind}")
 

@@ -102,16 +102,18 @@ class Told:
     @property
     def change(self) -> str:
         """Such as ``+5.4 points``."""
-        return f"{self.signed} points" if self.measure == "accuracy" else f"{self.signed} in negative MSE"
+        return f"{self.signed} points" if self.measure == "accuracy" else f"{self.signed} in MSE"
 
     @property
     def signed(self) -> str:
-        return self._signed(self.gain)
+        """The change as it is told: points of accuracy, or the mean squared error, of which less is better."""
+        return self._signed(self.gain if self.measure == "accuracy" else -self.gain)
 
     @property
     def interval(self) -> str:
         """Such as ``+4.0 to +6.8``."""
-        return f"{self._signed(self.low)} to {self._signed(self.high)}"
+        low, high = (self.low, self.high) if self.measure == "accuracy" else (-self.high, -self.low)
+        return f"{self._signed(low)} to {self._signed(high)}"
 
     def in_words(self) -> str:
         """What the buffer does here, such as ``adds 5.4 points of accuracy``."""
