@@ -120,6 +120,15 @@ def test_a_damaged_record_is_refused_in_a_sentence(record: Record, part: str, tm
     assert not out.exists()
 
 
+def test_a_record_with_a_hole_is_refused_in_a_sentence(record: Record, tmp_path: Path) -> None:
+    file, out = tmp_path / "some.json", tmp_path / "page.html"
+    damaged = copy.deepcopy(record)
+    del damaged["buffer"]["bytes"]
+    file.write_text(json.dumps(damaged))
+    assert "some.json is damaged" in refused("report", file, "--out", out)
+    assert "damaged" in refused("report", file, OLD, "--out", out)
+
+
 def test_help_has_an_example() -> None:
     result = runner.invoke(app, ["report", "--help"])
     assert result.exit_code == 0

@@ -13,7 +13,7 @@ from report_runs import Record, fitted, small
 
 from aggbuffer import FitConfig
 from aggbuffer.errors import BufferFileError, ConfigError
-from aggbuffer.report import render, write_report
+from aggbuffer.report import render, render_several, write_report
 from aggbuffer.report.flips import LISTED
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -213,3 +213,16 @@ def test_the_largest_record_stays_below_a_megabyte(record: Record) -> None:
 def test_an_unwritable_path_is_refused(record: Record, tmp_path: Path) -> None:
     with pytest.raises(BufferFileError, match="cannot be written"):
         write_report(tmp_path / "no" / "report.html", record)
+
+
+def test_many_runs_share_a_page(record: Record) -> None:
+    runs = [(f"run {i}", {**record, "title": f"Number {i}"}) for i in range(24)]
+    page = render_several(runs)
+    assert len(page.encode()) < 1_000_000
+    assert "The first 6 runs." in page
+    assert page.count('class="curve run') == 6 * 2 * 2  # before and after, for wide and for narrow screens
+    assert Page(page).text.count("What to keep in mind") == 24
+    more = render_several([*runs, *runs])
+    assert len(more.encode()) < 1_000_000
+    assert Page(more).text.count("Number 23") >= 2
+    assert "Too many runs to show each on its own" in more

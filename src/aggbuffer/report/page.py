@@ -16,8 +16,8 @@ from aggbuffer.report.sections import sections
 from aggbuffer.report.told import Told, gone, number, seconds, share, short, size
 from aggbuffer.version import __version__
 
-# So many colours are told apart in one chart.
-_MOST_LINES = 6
+_MOST_LINES = 6  # so many colours are told apart in one chart
+_MOST_SECTIONS = 24  # more would make the page heavy
 
 _DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, ZeroDivisionError, jinja2.UndefinedError)
 
@@ -74,7 +74,19 @@ def render_several(records: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     overlays = [overlay(runs) for runs in curves.values()]
     left_out = len(records) > _MOST_LINES
     title = f"{len(records)} runs side by side"
-    return _page("several.html.jinja", title=title, views=views, overlays=overlays, left_out=left_out, most=_MOST_LINES)
+    each = views if len(views) <= _MOST_SECTIONS else []
+    try:
+        return _page(
+            "several.html.jinja",
+            title=title,
+            views=views,
+            overlays=overlays,
+            left_out=left_out,
+            most=_MOST_LINES,
+            sections=each,
+        )
+    except _DAMAGED as error:
+        raise _damaged("one of the files", error) from error
 
 
 _CONTENTS = (
