@@ -97,7 +97,7 @@ def _summary(rows: Sequence[Told], kept: float, bins: Sequence[Mapping[str, Any]
         draw = f", in the first of {last['draws']} draws" if last.get("draws", 1) > 1 else ""
         sentences.append(
             f"With {gone(last['kept'])}{draw}, it turns {last['gained']:,} of {last['nodes']:,} test nodes for the "
-            f"better and {last['lost']:,} for the worse; they are listed below."
+            f"better and {last['lost']:,} for the worse."
         )
     return sentences
 
