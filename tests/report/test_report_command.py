@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from report_runs import Record, fitted, small
 from typer.testing import CliRunner
 
@@ -140,3 +141,25 @@ def test_an_impossible_edge_loss_is_wrong_usage(loss: str, tmp_path: Path) -> No
     told = refused("demo", "--out", tmp_path / "out", "--edge-loss", loss)
     assert "--edge-loss" in told
     assert not (tmp_path / "out").exists()
+
+
+def test_fit_evaluates_the_edge_loss_and_tells_it(tmp_path: Path) -> None:
+    torch.save(small(), tmp_path / "graph.pt")
+    model = tmp_path / "model.py"
+    model.write_text("from torch_geometric.nn import GCN\n\n\ndef build():\n    return GCN(4, 8, 2, 3)\n")
+    report = tmp_path / "report.html"
+    command = [
+        "fit",
+        "--graph",
+        tmp_path / "graph.pt",
+        "--model",
+        f"{model}:build",
+        "--out",
+        tmp_path / "x.safetensors",
+    ]
+    command += ["--report", report, "--edge-loss", "0.37", "--max-epochs", "3", "--quiet"]
+    result = runner.invoke(app, [str(part) for part in command])
+    assert result.exit_code == 0, result.output
+    assert "63 % of edges" in result.stdout
+    assert "90 % of edges" not in result.stdout  # that is for the curve alone
+    assert "With 37 % of the edges gone" in " ".join(report.read_text().split())

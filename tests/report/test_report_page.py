@@ -226,3 +226,25 @@ def test_many_runs_share_a_page(record: Record) -> None:
     assert len(more.encode()) < 1_000_000
     assert Page(more).text.count("Number 23") >= 2
     assert "Too many runs to show each on its own" in more
+
+
+def test_nothing_that_a_record_holds_becomes_markup(record: Record) -> None:
+    """Every string but those with a meaning of their own is hostile."""
+    meant = {"format", "task", "monitor", "basis", "created"}
+
+    def hostile(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: entry if key in meant else hostile(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [hostile(entry) for entry in value]
+        return f"</script>'\"><img src=x onerror=alert(1)>{value}" if isinstance(value, str) else value
+
+    changed = hostile(record)
+    assert isinstance(changed, dict)
+    names = [row["name"] for row in record["comparison"]["differences"]]
+    for row, name in zip(changed["comparison"]["differences"], names, strict=True):
+        row["name"] = name
+    for page in (render(changed), render_several([("a", changed), ("<img>", record)])):
+        assert page.count("onerror") > 10
+        assert Page(page).named("img") == []
+        assert len(Page(page).named("script")) == len(Page(render(record)).named("script")) - ("side by side" in page)
