@@ -71,7 +71,7 @@ def removal_chart(rows: Sequence[Told], kept: float, prefix: str = "") -> Figure
 def _removal(rows: Sequence[Told], kind: str, side: int, *, below: bool) -> Line:
     places = [row.kept or 0.0 for row in rows]
     heights, band = [(row.before, row.after)[side] for row in rows], [row.bands[side] for row in rows]
-    return Line(kind, places, heights, band, dots=True, told=_QUARTERS, below=below)
+    return Line(kind, places, heights, dots=True, below=below, band=band, told=_QUARTERS)
 
 
 def overlay(runs: Sequence[tuple[int, str, Sequence[Told]]]) -> Figure:
@@ -84,7 +84,7 @@ def overlay(runs: Sequence[tuple[int, str, Sequence[Told]]]) -> Figure:
     for number, name, rows in runs:
         places = [row.kept or 0.0 for row in rows]
         lines.append(Line(f"run{number} was", places, [row.before for row in rows]))
-        lines.append(Line(f"run{number}", places, [row.after for row in rows], dots=True))
+        lines.append(Line(f"run{number}", places, [row.after for row in rows], dots=True, told=()))
         legend.append((f"run{number}", name))
         told.append(f"{name}: " + ", ".join(f"{share(r.kept, 0)} {r.was} to {r.now}" for r in rows))
     measure = runs[0][2][0]
@@ -119,8 +119,8 @@ def bin_charts(name: str, label: str, sides: Sequence[tuple[float, Sequence[Told
             title=f"With {gone(kept)}",
             description=f"{rows[0].measure_name} by bin. {told}.",
             lines=[
-                Line("before", places, [r.before for r in rows], [r.bands[0] for r in rows], dots=True),
-                Line("after", places, [r.after for r in rows], [r.bands[1] for r in rows], dots=True),
+                _binned("before", places, rows, 0),
+                _binned("after", places, rows, 1),
             ],
             x_label=label,
             x_ticks=[(place, row.name) for place, row in zip(places, rows, strict=True)],
@@ -133,6 +133,11 @@ def bin_charts(name: str, label: str, sides: Sequence[tuple[float, Sequence[Told
     return figures
 
 
+def _binned(kind: str, places: Sequence[float], rows: Sequence[Told], side: int) -> Line:
+    heights = [(row.before, row.after)[side] for row in rows]
+    return Line(kind, places, heights, dots=True, band=[row.bands[side] for row in rows], told=())
+
+
 def term_charts(terms: Mapping[str, Any], prefix: str = "") -> list[Figure]:
     """For each layer, the norm of the buffer's term as a share of the aggregation's, by degree."""
     bins = terms["bins"]
@@ -140,9 +145,9 @@ def term_charts(terms: Mapping[str, Any], prefix: str = "") -> list[Figure]:
     figures = []
     for number, layer in enumerate(terms["layers"]):
         full = [ratio(told) for told in layer["full"]]
-        lines = [Line("after", places, full, dots=True)]
+        lines = [Line("after", places, full, dots=True, told=())]
         if layer["less"] is not None:
-            lines.insert(0, Line("less", places, [ratio(told) for told in layer["less"]], dots=True))
+            lines.insert(0, Line("less", places, [ratio(told) for told in layer["less"]], dots=True, told=()))
         values = ", ".join(f"{b['label']}: {share(_known(r), 0)}" for b, r in zip(bins, full, strict=True))
         chart = Chart(
             name=f"{prefix}term-{number}",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 _RIGHT, _TOP, _BOTTOM = 16.0, 14.0, 42.0
-_LEFT, _CHARACTER = 52.0, 8.0  # room for what is beside the y axis: at least, and for each character
+_LEFT, _CHARACTER = 46.0, 8.0  # room for what is beside the y axis: at least, and for each character
 _MOST_POINTS = 400  # more than a screen can show only make the page heavy
 
 
@@ -20,19 +20,21 @@ class Line:
         kind: Its class in the page's style sheet, such as ``"before"``.
         xs: Where its points are.
         ys: Their heights; NaN leaves a gap.
-        band: Lower and upper end of a band around each point, if there is one.
+        spread: Half the height of a band around each point, if there is one. The y axis takes no notice of it.
         dots: Whether each point is marked.
-        told: The xs of marked points whose height is written beside them.
-        below: Whether it is written below the point, for a line that should make room for another.
+        below: Whether heights are written below the points, for a line that should make room for another, or above.
+        band: Lower and upper end of a band around each point, for one that is not even or must be on the y axis.
+        told: The xs of marked points whose height is written beside them; None for all.
     """
 
     kind: str
     xs: Sequence[float]
     ys: Sequence[float]
-    band: Sequence[tuple[float, float]] = ()
+    spread: Sequence[float] = ()
     dots: bool = False
-    told: Collection[float] = ()
     below: bool = False
+    band: Sequence[tuple[float, float]] = ()
+    told: Collection[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -159,9 +161,9 @@ class _Drawing:
 
     def _line(self, line: Line) -> None:
         points = [(self.x(x), self.y(y)) for x, y in zip(line.xs, line.ys, strict=True) if math.isfinite(y)]
-        if line.band:
-            upper = [(self.x(x), self.y(high)) for x, (_, high) in zip(line.xs, line.band, strict=True)]
-            lower = [(self.x(x), self.y(low)) for x, (low, _) in zip(line.xs, line.band, strict=True)]
+        if band := line.band or [(y - half, y + half) for y, half in zip(line.ys, line.spread, strict=False)]:
+            upper = [(self.x(x), self.y(high)) for x, (_, high) in zip(line.xs, band, strict=True)]
+            lower = [(self.x(x), self.y(low)) for x, (low, _) in zip(line.xs, band, strict=True)]
             self.parts.append(f'<polygon class="band {line.kind}" points="{_path([*upper, *reversed(lower)])}"/>')
         self.parts.append(f'<polyline class="curve {line.kind}" points="{_path(points)}"/>')
         if not line.dots:
@@ -169,7 +171,7 @@ class _Drawing:
         marked = [(x, y) for x, y in zip(line.xs, line.ys, strict=True) if math.isfinite(y)]
         for (x, y), (place, value) in zip(points, marked, strict=True):
             self.parts.append(f'<circle class="dot {line.kind}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
-            if place not in line.told:
+            if line.told is not None and place not in line.told:
                 continue
             inner = min(max(x, self.left + 14), self.width - _RIGHT - 12)
             told = f"{100 * value:.1f}" if self.chart.percent else f"{value:.3g}"
@@ -189,7 +191,8 @@ def _height_ticks(chart: Chart, most: int) -> list[float]:
     curves = [y for line in chart.lines for y in line.ys]
     heights = [y for y in (*curves, *ends, *chart.heights) if math.isfinite(y)] or [0.0, 1.0]
     low, high = min(heights), max(heights)
-    room = 0.06 * (high - low) if any(line.told for line in chart.lines) else 0.0
+    written = any(line.dots and (line.told is None or line.told) for line in chart.lines)
+    room = 0.12 * (high - low) if written else 0.0
     low, high = low - room, high + room
     if high - low < 1e-9:
         low, high = low - 0.5, high + 0.5
