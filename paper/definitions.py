@@ -228,6 +228,7 @@ TABLES = {
                 Line("+ directions drawn independently", "departure directions"),
                 Line("+ LayerNorm trained along", "departure norms"),
                 Line("all of them", "GCN_B reference", "GCN_B"),
+                Line("the library's default", "GCN_B default", "GCN_B"),
             ),
             HERE, ("overall", "tail", "heterophilous", "keep 0.0"), 3,
             ("main", "disparity", "removal"),

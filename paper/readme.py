@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from paper import bars, render
+from paper import bars, recipes, render
 from paper.definitions import TABLES
 from paper.store import Store
 from paper.tables import fill
@@ -30,6 +30,7 @@ def current(page: str, store: Store) -> str:
 
 def _body(store: Store) -> str:
     parts = ["### bars", "`python -m paper bars`", bars.report(store)]
+    parts += ["### recipes", "`python -m paper recipes`", recipes.report(store)]
     for table in TABLES.values():
         parts += [f"### {table.name}", f"{table.title}: `python -m paper run {table.name}`"]
         parts.append(render.markdown(fill(table, store)))

@@ -458,8 +458,9 @@ def test_a_block_that_repeats_the_aggregation_agrees(name: str) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [FastPasses, PlainPasses])
 @pytest.mark.parametrize("directions", ["together", "independent"])
-def test_redrawn_self_loops_are_the_dense_matrix(directions: str) -> None:
+def test_redrawn_self_loops_are_the_dense_matrix(directions: str, kind: type) -> None:
     """A loop weighs 1 or 2 in the normalisation, in the aggregation and in the buffer's degree."""
     data = graph(loops=True)
     checked = Graph.of(data)
@@ -468,7 +469,7 @@ def test_redrawn_self_loops_are_the_dense_matrix(directions: str) -> None:
     mask = keep_mask(checked, 0.5, torch.Generator().manual_seed(1), directions=directions)
     loops = redrawn_loops(checked, 0.5, torch.Generator().manual_seed(2))
     assert set(loops.tolist()) == {1.0, 2.0}
-    passes = FastPasses(model, checked)
+    passes = kind(model, checked)
     assert passes.weighs_loops
     with passes.ready():
         found = passes.run(passes.only(mask, directions, loops))
@@ -482,6 +483,38 @@ def test_redrawn_self_loops_are_the_dense_matrix(directions: str) -> None:
     expected = normed @ (data.x @ conv.lin.weight.t()) + conv.bias + (data.x @ weight) / degree[:, None]
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradient, torch.autograd.grad(expected.sin().sum(), weight)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "site"), [("gcn", "aggregation"), ("gcn", "output"), ("residual", "aggregation"), ("sgc", "aggregation")]
+)
+def test_both_paths_weigh_self_loops_alike(name: str, site: str) -> None:
+    data = graph(loops=True)
+    checked = Graph.of(data)
+    model = moved(ab.attach(seeded(MODELS[name]).eval(), data, ab.BufferConfig(site=site)))
+    mask = keep_mask(checked, 0.4, torch.Generator().manual_seed(0))
+    loops = redrawn_loops(checked, 0.4, torch.Generator().manual_seed(1))
+    answers = []
+    for passes in (PlainPasses(model, checked), FastPasses(model, checked)):
+        with passes.ready(), model.dropping(0.5, torch.Generator().manual_seed(2)):
+            logits = passes.run(passes.only(mask, "together", loops))
+            answers.append([logits, *torch.autograd.grad(logits.sin().sum(), model.buffer_parameters())])
+    for plain, fast in zip(*answers, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-4)
+
+
+def test_redrawn_self_loops_multiply_the_weights_that_a_graph_gives_its_own() -> None:
+    edges = torch.tensor([[0, 1, 1], [1, 0, 1]])
+    data = Data(x=torch.eye(2), edge_index=edges, edge_weight=torch.tensor([3.0, 3.0, 0.5]))
+    gnn = Sequential("x, edge_index, edge_weight", [(GCNConv(2, 2), "x, edge_index, edge_weight -> x")]).eval()
+    model = moved(ab.attach(gnn, data))
+    passes = PlainPasses(model, Graph.of(data))
+    found = passes.run(passes.only(torch.ones(3, dtype=torch.bool), "together", torch.tensor([2.0, 2.0])))
+    dense = torch.tensor([[2.0, 3.0], [3.0, 1.0]])  # the second node's own loop weighs 0.5
+    scale = dense.sum(1).rsqrt()
+    normed, (weight,) = scale[:, None] * dense * scale, model.buffer_parameters()
+    expected = normed @ gnn[0].lin.weight.t() + gnn[0].bias + weight / 3  # D counts edges, not their weights
+    torch.testing.assert_close(found, expected)
 
 
 class InPlace(nn.Module):
@@ -518,16 +551,23 @@ def test_a_constant_that_the_model_writes_to_is_made_again(inference: bool) -> N
 
 def test_redrawn_self_loops_are_refused_where_they_cannot_be_had() -> None:
     data = graph()
-    for name, accelerate in (("sage", True), ("gat, which has no fast form", True), ("gcn", False)):
+    for name in ("sage", "gat, which has no fast form"):
         model = ab.attach(MODELS[name]().eval(), data)
         with pytest.raises(ab.AggBufferError, match="self_loops='redrawn' needs"):
-            ab.fit(model, data, self_loops="redrawn", accelerate=accelerate, max_epochs=1)
-    gnn, first = MODELS["gcn"]().eval(), []
-    for kind in ("kept", "redrawn"):
+            ab.fit(model, data, self_loops="redrawn", max_epochs=1)
+        assert ab.fit(model, data, max_epochs=1).config.self_loops == "kept"
+
+
+@pytest.mark.parametrize("accelerate", [True, False])
+def test_self_loops_are_redrawn_where_layers_have_them(accelerate: bool) -> None:
+    data, gnn, robust = graph(), seeded(MODELS["gcn"]).eval(), {}
+    for kind in ("auto", "redrawn", "kept"):
         model = ab.attach(gnn, data)
-        first.append(ab.fit(model, data, self_loops=kind, max_epochs=1).history[0].robust)
+        result = ab.fit(model, data, self_loops=kind, max_epochs=2, accelerate=accelerate)
+        assert result.config.self_loops == ("kept" if kind == "kept" else "redrawn")
+        robust[kind] = result.history[1].robust
         ab.detach(model)
-    assert first[0] != first[1]
+    assert robust["auto"] == robust["redrawn"] != robust["kept"]
 
 
 def test_what_a_frozen_map_makes_of_the_features_is_computed_once() -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -242,7 +243,7 @@ def test_a_result_is_json_without_nan(caplog: pytest.LogCaptureFixture) -> None:
     data = community_graph()
     with buffered(base(), data) as model:
         told = json.loads(json.dumps(fit(model, data).to_dict(), allow_nan=False))
-        assert told["config"] == FitConfig(max_epochs=12).to_dict()
+        assert told["config"] == FitConfig(max_epochs=12, self_loops="redrawn").to_dict()  # as "auto" decided
         assert len(told["history"]) == 12
         del data.y
         told = json.loads(json.dumps(fit(model, data).to_dict(), allow_nan=False))
@@ -431,7 +432,7 @@ def test_a_custom_perturbation_replaces_drop_edge() -> None:
 def test_dropping_no_edge_leaves_nothing_to_be_robust_against() -> None:
     data = community_graph()
     with buffered(base(), data) as model:
-        result = fit(model, data, drop_edge=0.0)
+        result = fit(model, data, drop_edge=0.0, self_loops="kept")
         assert all(record.robust < 1e-6 for record in result.history)
 
 
@@ -788,10 +789,12 @@ def test_progress_is_told_on_standard_error_when_asked_for(capsys: pytest.Captur
         out, err = capsys.readouterr()
         assert out == ""
         first = result.history[0]
-        assert err == (
-            f"epoch 1: bias {first.bias:.4f} robust {first.robust:.4f} "
-            f"val {first.val_loss:.4f} acc {100 * first.val_accuracy:.2f} %\n"
+        told, pace = err.split(" %, ")
+        assert told == (
+            f"epoch 1/12: bias {first.bias:.4f} robust {first.robust:.4f} "
+            f"val {first.val_loss:.4f} acc {100 * first.val_accuracy:.2f}"
         )
+        assert re.fullmatch(r"\d+(\.\d)? epochs/s, at most 0:\d\d left\n", pace)
         fit(model, data, progress=True, monitor="rc_loss")
         assert "held-out" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paper import bars, picks, published, render, search, statistics
+from paper import bars, picks, published, recipes, render, search, statistics
 from paper.definitions import HERE, TABLES, TWELVE, Line, Table
 from paper.readme import PAGE, current
 from paper.settings import GRIDS
@@ -53,6 +53,17 @@ def test_statistics_by_hand() -> None:
     assert (found.difference, found.count) == (3.0, 3)
     assert [found.low, found.high] == pytest.approx([3 - half, 3 + half], rel=1e-5)
     assert math.isnan(statistics.paired([1.0], [2.0]).low)
+
+
+def test_recipes_by_hand(store: Store) -> None:
+    for split, (text, doubled) in enumerate([(0.5, 0.45), (0.4, 0.44), (0.3, None)]):
+        store.write(Unit.of("Cora", "GCN_B paper", split), scored(0.8, training={"val_loss": text}))
+        if doubled:
+            store.write(Unit.of("Cora", "departure self-loops", split), scored(0.8, training={"best_score": doubled}))
+    assert recipes.changes(store, "departure self-loops")["Cora"] == pytest.approx([-10.0, 10.0])
+    (told,) = [line for line in recipes.report(store).splitlines() if "doubled" in line]
+    assert "(2)" in told
+    assert "GCN" not in [line.label for line in recipes.lines()]
 
 
 def test_cells_by_hand(store: Store) -> None:

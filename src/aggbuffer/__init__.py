@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aggbuffer.version import __version__
 
 if TYPE_CHECKING:
-    from aggbuffer import data, interop
+    from aggbuffer import data, interop, logs
     from aggbuffer.attach import attach, detach
     from aggbuffer.compare import Comparison, compare
     from aggbuffer.config import BufferConfig, FitConfig
@@ -41,6 +41,7 @@ __all__ = [
     "fit",
     "interop",
     "load",
+    "logs",
     "save",
 ]
 
@@ -56,6 +57,7 @@ _NAMES = {
     "fit": ("FitResult", "fit"),
     "interop": (),
     "io": ("load", "save"),
+    "logs": (),
     "model": ("BufferedGNN",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

@@ -71,6 +71,12 @@ class Checkpoint:
         return cls(tensors, json.loads(metadata["progress"]))
 
 
+def epochs_in(path: Path) -> int:
+    """How many epochs the checkpoint at ``path`` holds, whatever run it is of."""
+    with safe_open(path, framework="pt") as file:
+        return len(json.loads(file.metadata()["progress"])["history"])
+
+
 def run_identity(settings: Mapping[str, Any], base: str, graph: Graph, used: Iterable[Tensor]) -> str:
     """A digest of all that decides how a run goes.
 

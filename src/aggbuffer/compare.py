@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +14,9 @@ from aggbuffer.evaluate import Evaluation, plain, removal_name
 from aggbuffer.scores import Interval, Score, paired_bootstrap
 from aggbuffer.targets import Task
 from aggbuffer.text import html_table, markdown_table, percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,12 @@ class Comparison:
 
     def __str__(self) -> str:
         return self.to_markdown()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw both sides and the intervals of the gain, on ``ax`` or on axes of its own; needs matplotlib."""
+        from aggbuffer.plots import plot_comparison
+
+        return plot_comparison(self, ax)
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         interval = f"{percent(self.level)} interval"

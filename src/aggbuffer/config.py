@@ -15,7 +15,7 @@ Site = Literal["aggregation", "output"]
 Block = Literal["agg_b", "single", "jknet", "residual", "agg"]
 Monitor = Literal["val_loss", "val_accuracy", "rc_loss"]
 Directions = Literal["together", "independent"]
-SelfLoops = Literal["kept", "redrawn"]
+SelfLoops = Literal["auto", "kept", "redrawn"]
 Loss = Literal["rc", "rc_train", "cross_entropy", "pseudo_label", "self_distillation"]
 TaskName = Literal["auto", "multiclass", "multilabel", "regression"]
 
@@ -88,9 +88,10 @@ class FitConfig(_Config):
         loss: ``"rc"`` is the paper's; the others are its ablations.
         task: ``"auto"`` reads it off the labels.
         directions: Whether both directions of an undirected edge are dropped ``"together"``.
-        self_loops: ``"kept"`` leaves them alone. ``"redrawn"`` is what the authors' code does: in the perturbed graph
-            a node's self-loop weighs 1 with probability p and 2 otherwise, and every degree counts it, so that the
-            loss also pulls towards a node's own features (GCN and SGC layers only).
+        self_loops: ``"redrawn"`` weighs self-loops more in the perturbed graph, so that the loss also pulls towards a
+            node's own features: each weighs 1 with probability p and 2 otherwise, and every degree counts it so
+            (layers that add self-loops themselves: GCN and SGC). ``"kept"`` leaves them alone, as in the paper.
+            ``"auto"`` redraws them where every layer of the model has them, and keeps them elsewhere.
         accelerate: Take the fast path where model and graph allow it; its results differ from the plain path's by
             rounding only.
         detach_target: Stop gradients through the clean side of the robustness term.
@@ -107,7 +108,7 @@ class FitConfig(_Config):
     loss: Loss = "rc"
     task: TaskName = "auto"
     directions: Directions = "together"
-    self_loops: SelfLoops = "kept"
+    self_loops: SelfLoops = "auto"
     detach_target: bool = False
     accelerate: bool = True
 

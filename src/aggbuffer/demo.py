@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,16 +16,18 @@ from torch_geometric.nn import GCN
 from aggbuffer.cli.graphs import write_graph
 from aggbuffer.config import FitConfig
 from aggbuffer.data import DEMO_DESCRIPTION, demo_graph
-from aggbuffer.files import write_bytes, write_safetensors
+from aggbuffer.files import write_json, write_safetensors
+from aggbuffer.logs import JsonLines
 from aggbuffer.report import Run, fit_and_judge, write_report
 from aggbuffer.text import percent
 
-BUFFER, BASE, GRAPH, REPORT, RECORD = (
+BUFFER, BASE, GRAPH, REPORT, RECORD, EVENTS = (
     "demo.aggbuffer.safetensors",
     "base.safetensors",
     "graph.npz",
     "report.html",
     "run.json",
+    "events.jsonl",
 )
 
 # Chosen on validation nodes alone: the base as the best of 24 (2 or 3 layers, dropout 0, 0.2, 0.5, weight decay 0,
@@ -98,11 +99,14 @@ def _run_demo(
     say(f"Trained a two-layer GCN in {time.monotonic() - started:.1f} s: {percent(accuracy, 1)} on validation nodes.")
     write_graph(folder / GRAPH, data)
     write_safetensors(gnn.state_dict(), folder / BASE, {"model": "aggbuffer.demo:build_base"})
-    run = fit_and_judge(gnn, data, folder / BUFFER, config=CONFIG, edge_loss=edge_loss, progress=progress, say=say)
+    log = JsonLines(folder / EVENTS)
+    run = fit_and_judge(
+        gnn, data, folder / BUFFER, config=CONFIG, edge_loss=edge_loss, progress=progress, say=say, callbacks=[log]
+    )
     record = run.to_dict(
         title="Demonstration: handwritten digits", description=DEMO_DESCRIPTION, load_code=load_code(folder)
     )
-    write_bytes((json.dumps(record, indent=1) + "\n").encode(), folder / RECORD)
+    write_json(record, folder / RECORD)
     write_report(folder / REPORT, record)
     return run, record
 

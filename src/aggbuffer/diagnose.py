@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ from aggbuffer.perturb import nested_removal
 from aggbuffer.scores import predict
 from aggbuffer.targets import Task, infer_task
 from aggbuffer.text import html_table, markdown_table, percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Verdict = Literal["likely to pay", "may pay", "unlikely to pay"]
 
@@ -153,6 +156,12 @@ class Diagnosis:
 
     def __str__(self) -> str:
         return self.to_markdown()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw what moves as edges go, by degree, on ``ax`` or on axes of its own; needs matplotlib."""
+        from aggbuffer.plots import plot_diagnosis
+
+        return plot_diagnosis(self, ax)
 
     def _flip_table(self) -> tuple[list[str], list[list[str]]]:
         changed = "change" if self.task == "regression" else "changed"

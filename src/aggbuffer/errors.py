@@ -32,3 +32,11 @@ class BufferFileError(AggBufferError, ValueError):
 
 class DataUnavailableError(AggBufferError):
     """A benchmark graph could be found neither locally nor where it is published."""
+
+
+class LogError(AggBufferError):
+    """A log cannot be opened."""
+
+
+class MissingPackageError(AggBufferError, ImportError):
+    """An optional package is not installed."""

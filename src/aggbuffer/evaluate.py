@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,10 @@ from aggbuffer.scores import Score, predict, score
 from aggbuffer.targets import Labels, Task, select
 from aggbuffer.text import html_table, markdown_table, percent
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_OF_EDGES = " % of edges"
 GROUPS = ("overall", "head", "tail", "homophilous", "heterophilous")
 
 
@@ -92,6 +96,12 @@ class Evaluation:
 
     def __str__(self) -> str:
         return self.to_markdown()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the groups and the curve over edges kept, on ``ax`` or on axes of its own; needs matplotlib."""
+        from aggbuffer.plots import plot_evaluation
+
+        return plot_evaluation(self, ax)
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         if self.task == "regression":
@@ -234,7 +244,12 @@ def extreme_thirds(values: Tensor, seed: int) -> tuple[Tensor, Tensor]:
 
 def removal_name(share: float) -> str:
     """What the score with this share of edges kept is called."""
-    return f"{100 * share:.6g} % of edges"
+    return f"{100 * share:.6g}{_OF_EDGES}"
+
+
+def removal_share(name: str) -> float | None:
+    """The share of which :func:`removal_name` made ``name``; None for a group's name."""
+    return float(name.removesuffix(_OF_EDGES)) / 100 if name.endswith(_OF_EDGES) else None
 
 
 def _checked_shares(keep: Sequence[float]) -> list[float]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import save
 from torch import Tensor
@@ -50,6 +52,11 @@ def write_bytes(content: bytes, path: str | Path) -> None:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def write_json(value: Any, path: str | Path) -> None:
+    """Write a JSON document in one step."""
+    write_bytes((json.dumps(value, indent=1, allow_nan=False) + "\n").encode(), path)
 
 
 def write_safetensors(tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping[str, str]) -> None:

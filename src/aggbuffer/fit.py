@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from aggbuffer import losses
+from aggbuffer.callbacks import Callback
 from aggbuffer.config import FitConfig, check_number
 from aggbuffer.errors import ConfigError, GraphError, ModelError, ModelTypeError
 from aggbuffer.fast.memory import kept_between_steps
@@ -18,8 +19,8 @@ from aggbuffer.files import checked_path
 from aggbuffer.graph import Graph
 from aggbuffer.layers import evaluation_mode
 from aggbuffer.model import BufferedGNN
-from aggbuffer.progress import show_progress
-from aggbuffer.result import Callback, EpochRecord, FitResult
+from aggbuffer.progress import progress_display
+from aggbuffer.result import EpochRecord, FitResult
 from aggbuffer.training import Perturbation, Training
 
 __all__ = ["Callback", "EpochRecord", "FitResult", "Perturbation", "fit"]
@@ -55,7 +56,8 @@ def fit(
         progress: Show progress; by default where standard error is a terminal.
         checkpoint: A file to go on from after an interruption, and to write such points to.
         checkpoint_every: Seconds between two of them.
-        callbacks: Called with every :class:`EpochRecord`; one that returns True ends the run.
+        callbacks: Called with every :class:`EpochRecord`; one that returns True ends the run. They may also hear of
+            its start and end, see :data:`aggbuffer.callbacks.Callback`; :mod:`aggbuffer.logs` has some.
         loss: A name that ``config`` knows, or a function of your own.
         perturb: ``perturb(graph, generator) -> Data`` instead of DropEdge.
 
@@ -91,8 +93,8 @@ def fit(
         if any(isinstance(value, Tensor) and value.is_inference() for value in graph.data.to_dict().values()):
             raise GraphError("The graph was made in inference mode, which allows no training; pass data.clone().")
         training = Training(model, graph, config, train_mask, val_mask, loss, perturb)
-        with show_progress(progress, config, training.monitor.name) as report:
-            return training.run(path, checkpoint_every, [report, *callbacks])
+        display = progress_display(progress, config)
+        return training.run(path, checkpoint_every, [*callbacks, *([] if display is None else [display])])
 
 
 def _checked_functions(callbacks: Iterable[Callback], loss: object, perturb: object) -> list[Callback]:

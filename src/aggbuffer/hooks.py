@@ -65,15 +65,20 @@ class ForwardPass:
         self._flow = ""
         self._inverse: Tensor | None = None
 
-    def inverse_degree(self, edges: Tensor, weight: Tensor | None, flow: str, like: Tensor) -> Tensor:
-        """1 / (D + 1) of the graph that this pass sees, ``[N, 1]``; computed once while layers share their edges."""
+    def inverse_degree(
+        self, edges: Tensor, weight: Tensor | None, flow: str, like: Tensor, loops: Tensor | None = None
+    ) -> Tensor:
+        """1 / (D + I) of the graph that this pass sees, ``[N, 1]``; computed once while layers share their edges.
+
+        Where self-loops have weights, ``loops`` ``[N]``, those stand in the place of I.
+        """
         if self._inverse is None or self._edges is not edges or self._weight is not weight or self._flow != flow:
             if self.weighted and weight is None and is_sparse_adjacency(edges):
                 weight = coo(edges)[2]
             degree = in_degree(edges, like.size(0), flow=flow, weight=weight if self.weighted else None)
             self._edges, self._weight, self._flow = edges, weight, flow
             wide = degree.to(torch.promote_types(degree.dtype, like.dtype))  # a float64 model divides in float64
-            self._inverse = (1.0 / (wide + 1.0)).to(like.dtype).unsqueeze(-1)
+            self._inverse = (1.0 / (wide + (1.0 if loops is None else loops))).to(like.dtype).unsqueeze(-1)
         return self._inverse
 
 
@@ -114,11 +119,14 @@ class LayerHooks:
                 "Pass a graph with the features that the model was trained on."
             )
         state.hidden.append(x.clone() if self.spec.overwritten else x)
+        changed = False
+        if self.owner._loops is not None:
+            args, kwargs, changed = *self._with_loops(args, kwargs, self.owner._loops), True
         if self.spec.kind == "mlp":
             self.before_mlp = state, self._inverse_degree(state, args, kwargs)
         ratio, generator = self.owner._dropout
         if ratio == 0 or self.index == 0:
-            return None
+            return (args, kwargs) if changed else None
         mask = DropoutMask.draw(x, ratio, generator)
         dropped = mask.apply(x)
         if self.owner._accelerator is not None:
@@ -164,6 +172,26 @@ class LayerHooks:
         known = accelerator.aggregation(edges) if accelerator is not None and weight is None else None
         return hops.normalised(conv, args[0] if args else kwargs["x"], edges, weight) if known is None else known
 
+    def _with_loops(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], loops: Tensor
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The layer's arguments with a self-loop of its own at every node, to which the layer adds no other.
+
+        ``loops`` ``[N]`` are its weights, in units of the self-loop that the graph has there already, if it has one.
+        """
+        edges, weight = self._edges(args, kwargs), self._weight(args, kwargs)
+        source, target, value = coo(edges)
+        if value is None:
+            value = torch.ones(source.size(0), dtype=loops.dtype, device=loops.device) if weight is None else weight
+        value, between = value.to(loops.dtype), source != target
+        loops = loops.index_put((target[~between],), (loops[target[~between]] * value[~between]))
+        nodes = torch.arange(loops.numel(), device=source.device)
+        ends = [torch.cat([end[between].long(), nodes]) for end in (source, target)]
+        known = dict(zip(self.names, args, strict=False)) | kwargs
+        known[self.names[self.edge_position]] = torch.stack(ends)
+        known["edge_weight"] = torch.cat([value[between], loops])
+        return (known.pop(self.names[0]),), known
+
     def _edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         at = self.edge_position
         return cast(Tensor, args[at] if len(args) > at else kwargs[self.names[at]])
@@ -179,7 +207,8 @@ class LayerHooks:
         accelerator = self.owner._accelerator
         usual = self.flow == "source_to_target"
         known = accelerator.inverse_degree(edges) if accelerator is not None and usual else None
-        return state.inverse_degree(edges, weight, self.flow, state.hidden[-1]) if known is None else known
+        loops = self.owner._loops
+        return state.inverse_degree(edges, weight, self.flow, state.hidden[-1], loops) if known is None else known
 
     def _hop_correction(
         self, state: ForwardPass, conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]

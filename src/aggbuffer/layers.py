@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch_geometric.nn import GCNConv, GENConv, GINConv, GINEConv, MessagePassing
+from torch_geometric.nn import GCNConv, GENConv, GINConv, GINEConv, MessagePassing, SGConv
 
 from aggbuffer import hops
 from aggbuffer.config import BufferConfig
@@ -263,6 +263,14 @@ def edge_position(conv: nn.Module) -> int | None:
     """Where in its arguments a layer takes its edges, told by their name."""
     names = list(inspect.signature(conv.forward).parameters)
     return next((names.index(name) for name in ("edge_index", "adj_t", "adj") if name in names), None)
+
+
+def weighs_loops(conv: nn.Module) -> bool:
+    """Whether a layer adds a self-loop of weight 1 to every node that has none, and takes one with another weight."""
+    if not (_keeps_forward(conv, GCNConv) or _keeps_forward(conv, SGConv)):
+        return False
+    known = cast(Any, conv)
+    return bool(known.add_self_loops and getattr(known, "normalize", True) and not getattr(known, "improved", False))
 
 
 def _keeps_forward(conv: nn.Module, known: type[nn.Module]) -> bool:

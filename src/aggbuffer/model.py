@@ -48,6 +48,7 @@ class BufferedGNN(nn.Module):
         self._pass: ForwardPass | None = None
         self._accelerator: Accelerator | None = None
         self._dropout: tuple[float, torch.Generator | None] = (0.0, None)
+        self._loops: Tensor | None = None
         modules = dict(base.named_modules())
         with torch.inference_mode(False):  # what is made in that mode can never be trained
             self._starts, blocks = _make_blocks(specs, modules, config)
@@ -109,6 +110,18 @@ class BufferedGNN(nn.Module):
             yield self
         finally:
             self._dropout = before
+
+    @contextmanager
+    def weighing(self, loops: Tensor | None) -> Iterator[BufferedGNN]:
+        """Inside, the self-loops that layers add weigh ``loops`` ``[N]``, in every degree too; None for 1.
+
+        For models of layers that :func:`~aggbuffer.layers.weighs_loops` names, on the plain path.
+        """
+        before, self._loops = self._loops, loops
+        try:
+            yield self
+        finally:
+            self._loops = before
 
     def buffer_parameters(self) -> list[nn.Parameter]:
         """The parameters that the library added, and no others."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from aggbuffer import layers
 from aggbuffer.config import Directions
 from aggbuffer.fast.passes import FastPasses, can_run, same_answers, too_large_to_check
 from aggbuffer.graph import Graph
@@ -48,22 +49,31 @@ class Passes(Protocol):
         """A context in which all passes must be made."""
 
 
+class PlainView(NamedTuple):
+    """A graph, and what the self-loops weigh that layers add, ``[N]``; None for 1."""
+
+    data: Data
+    loops: Tensor | None
+
+
 class PlainPasses:
     """The model as the user calls it: the fallback, and the oracle of the fast path."""
-
-    weighs_loops = False
 
     def __init__(self, model: BufferedGNN, graph: Graph) -> None:
         self.model, self.graph = model, graph
         self.whole: Data = graph.data
 
-    def only(self, mask: Tensor, directions: Directions, loops: Tensor | None = None) -> Data:
-        assert loops is None
-        return self.graph.subgraph(mask)
+    @property
+    def weighs_loops(self) -> bool:
+        return weighs_loops(self.model)
 
-    def run(self, view: Data) -> Tensor:
-        with self.model.plainly():
-            return self.model.run(view)
+    def only(self, mask: Tensor, directions: Directions, loops: Tensor | None = None) -> PlainView:
+        return PlainView(self.graph.subgraph(mask), loops)
+
+    def run(self, view: PlainView | Data) -> Tensor:
+        data, loops = view if isinstance(view, PlainView) else (view, None)
+        with self.model.plainly(), self.model.weighing(loops):
+            return self.model.run(data)
 
     def parameters_changed(self) -> None:
         pass
@@ -71,6 +81,12 @@ class PlainPasses:
     @contextmanager
     def ready(self) -> Iterator[None]:
         yield
+
+
+def weighs_loops(model: BufferedGNN) -> bool:
+    """Whether every layer of a model adds self-loops whose weight a pass can change."""
+    modules = dict(model.base.named_modules())
+    return all(layers.weighs_loops(modules[spec.name]) for spec in model.layers)
 
 
 def choose_passes(model: BufferedGNN, graph: Graph, accelerate: bool) -> Passes:

@@ -31,7 +31,7 @@ def keep_mask(graph: Graph, share: float, generator: torch.Generator, *, directi
 
 
 def redrawn_loops(graph: Graph, share: float, generator: torch.Generator) -> Tensor:
-    """What the self-loops weigh in the authors' perturbed graph, ``[N]``: 1 with probability ``share``, else 2."""
+    """What self-loops weigh in a perturbed graph, ``[N]``: 1 with probability ``share``, else 2."""
     draws = torch.rand(graph.num_nodes, generator=generator, device=generator.device)
     return (1.0 + (draws >= share).to(graph.x.dtype)).to(graph.x.device)
 

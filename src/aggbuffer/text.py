@@ -35,3 +35,12 @@ def html_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def duration(seconds: float) -> str:
+    """``75`` as ``1:15``, ``3700`` as ``1:01:40``, and whole days from two on."""
+    if seconds >= 2 * 86_400:
+        return f"{seconds / 86_400:.0f} days"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from aggbuffer import losses
+from aggbuffer.callbacks import Callback, Callbacks, RunInfo
 from aggbuffer.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer, run_identity
 from aggbuffer.config import FitConfig
 from aggbuffer.errors import AggBufferError, ConfigError, GraphError, ModelError
@@ -24,9 +25,9 @@ from aggbuffer.io import fingerprint
 from aggbuffer.layers import explain_failure
 from aggbuffer.model import BufferedGNN
 from aggbuffer.monitors import Monitor, choose_monitor
-from aggbuffer.passes import choose_passes
+from aggbuffer.passes import PlainPasses, choose_passes, weighs_loops
 from aggbuffer.perturb import generator_on, keep_mask, redrawn_loops
-from aggbuffer.result import Callback, EpochRecord, FitResult
+from aggbuffer.result import EpochRecord, FitResult
 from aggbuffer.supervision import Supervision
 
 logger = logging.getLogger("aggbuffer")
@@ -60,12 +61,13 @@ class Training:
         loss: losses.LossFunction | None,
         perturb: Perturbation | None,
     ) -> None:
-        self.model, self.graph, self.config = model, graph, config
+        self.model, self.graph = model, graph
         self.parameters = model.buffer_parameters()
         self.device = self.parameters[0].device
         self._check_width()
         try:
             self.passes = choose_passes(model, graph, config.accelerate)
+            self.config = self._settled(config)
             self.teacher = self._teacher()
         except AggBufferError:
             raise
@@ -73,15 +75,22 @@ class Training:
             raise explain_failure(error, graph, model.base) from error
         self.supervision = Supervision.of(graph, self.teacher.size(1), config, train_mask, val_mask)
         self.loss = losses.named(config.loss, detach_target=config.detach_target) if loss is None else loss
-        if config.self_loops == "redrawn" and not self.passes.weighs_loops:
-            raise ConfigError(
-                "self_loops='redrawn' needs a model of GCNConv and SGConv layers that runs on the fast path (a CPU, "
-                "float32 or float64, edge_index without weights, accelerate=True); use self_loops='kept'."
-            )
         self.custom_perturbation = perturb
         self.monitor: Monitor = choose_monitor(self)
         self.generator = generator_on(self.device, config.seed)
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, fused=self._can_fuse())
+
+    def _settled(self, config: FitConfig) -> FitConfig:
+        """The settings with ``"auto"`` decided by what the model's layers can do."""
+        redrawn = config.self_loops != "kept" and weighs_loops(self.model)
+        if config.self_loops == "redrawn" and not redrawn:
+            raise ConfigError(
+                "self_loops='redrawn' needs a model whose layers all add self-loops themselves (GCNConv, SGConv with "
+                "add_self_loops=True); use self_loops='auto' or 'kept'."
+            )
+        if redrawn and not self.passes.weighs_loops:
+            self.passes = PlainPasses(self.model, self.graph)
+        return config.override(self_loops="redrawn" if redrawn else "kept")
 
     def _can_fuse(self) -> bool:
         return self.device.type in ("cpu", "cuda") and all(p.is_floating_point() for p in self.parameters)
@@ -96,7 +105,9 @@ class Training:
             return data
         directions, share = self.config.directions, self.config.drop_edge
         mask = keep_mask(self.graph, share, generator, directions=directions)
-        loops = redrawn_loops(self.graph, share, generator) if self.config.self_loops == "redrawn" else None
+        loops = None
+        if self.config.self_loops == "redrawn":
+            loops = redrawn_loops(self.graph, share, generator)
         return self.passes.only(mask, directions, loops)
 
     def outputs(self, clean: Tensor, perturbed: Tensor, nodes: Tensor) -> losses.StepOutputs:
@@ -115,24 +126,38 @@ class Training:
         if not state.history:
             with self.passes.ready():
                 state.best_score = self.monitor.score(self.passes.run(self.passes.whole).detach())[0]
-        started = saved = time.monotonic()
         earlier = state.seconds
         stopped = self._finished(state)
         clean: Tensor | None = None
+        heard = Callbacks(callbacks)
         try:
+            heard.start(RunInfo.of(self, state.history))
+            started = saved = time.monotonic()
             while not stopped:
                 with self.passes.ready():  # callbacks see the model as it is
                     record, clean = self._epoch(len(state.history) + 1, clean)
                 self._note(record, state)
                 state.seconds = earlier + time.monotonic() - started
-                answers = [callback(record) for callback in callbacks]  # every callback hears of every epoch
-                asked_to_stop = any(answer is True for answer in answers)
+                try:
+                    asked_to_stop = heard.epoch(record)
+                except BaseException:
+                    if path is not None:  # between two epochs all is whole
+                        self._save(path, identity, state)
+                    raise
                 stopped = self._finished(state) or ("callback" if asked_to_stop else "")
                 if path is not None and (stopped or time.monotonic() - saved >= checkpoint_every):
                     self._save(path, identity, state)
                     saved = time.monotonic()
-        finally:  # no checkpoint here: an interrupted epoch has moved the generator, and perhaps the parameters
+        except BaseException as error:
+            stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+            raise
+        finally:  # no checkpoint here: an epoch cut short has moved the generator, and perhaps the parameters
             self._put(state.best)
+            result = self._result(state, stopped)
+            heard.end(result)
+        return result
+
+    def _result(self, state: _State, stopped: str) -> FitResult:
         return FitResult(
             self.config, self.monitor.name, state.history, state.best_epoch, state.best_score, stopped, state.seconds
         )

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import aggbuffer as ab
 from aggbuffer.cli import app
-from aggbuffer.demo import BUFFER, RECORD, REPORT, load_code
+from aggbuffer.demo import BUFFER, EVENTS, RECORD, REPORT, load_code
 
 runner = CliRunner()
 
@@ -61,6 +61,8 @@ def test_it_says_what_the_graph_is_and_where_everything_went(demo: Demo) -> None
     told = " ".join(demo.stderr.split())
     assert ab.data.DEMO_DESCRIPTION in told
     assert "promise nothing for your graph" in told
+    assert "epoch 1/" in told
+    assert len((demo.folder / EVENTS).read_text().splitlines()) == 2 + len(demo.record["fit"]["history"])
     for name in (BUFFER, REPORT, RECORD):
         assert (demo.folder / name).is_file()
         assert name in demo.stdout

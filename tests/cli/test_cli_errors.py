@@ -152,6 +152,17 @@ def test_inputs_are_not_overwritten(files: Files) -> None:
     assert files.graph.read_bytes() == before
 
 
+def test_places_for_logs_are_looked_at_before_the_work_starts(files: Files) -> None:
+    nowhere = {"graph": "nowhere.pt"}
+    for spec in ("nonsense", "comet=x", "wandb=", "tensorboard"):
+        assert f"--log is {spec!r}" in fails(*fit_args(files, **nowhere, log=spec), "-q", code=2)
+    inside = files.graph / "x"
+    assert str(inside) in fails(*fit_args(files, **nowhere, run=inside), "-q")
+    assert str(inside) in fails(*fit_args(files, **nowhere, log=f"tensorboard={inside}"), "-q")
+    assert "named twice" in fails(*fit_args(files, **nowhere, run=files.folder / "x.safetensors"), "-q", code=2)
+    assert not (files.folder / "x.run").exists()
+
+
 def test_graphs_that_cannot_be_used_are_explained(files: Files) -> None:
     assert "nowhere.pt" in fails(*fit_args(files, graph="nowhere.pt"), "-q")
     data = clustered_graph()

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import aggbuffer as ab
 from aggbuffer.cli import app
 from aggbuffer.config import Block, BufferConfig, FitConfig, Loss, Monitor, SelfLoops, Site
+from aggbuffer.text import percent
 
 runner = CliRunner()
 SHORT = ["--max-epochs", "20", "--quiet"]
@@ -86,6 +87,26 @@ def test_fit_has_an_option_for_every_setting_with_its_default(files: Files) -> N
     told = json.loads(run("fit", *files.inputs, "--out", files.folder / "x.safetensors", *SHORT, "--json"))
     assert told["fit"]["config"] == FitConfig(max_epochs=20).to_dict()
     assert told["buffer"]["config"] == BufferConfig().to_dict()
+
+
+def test_fit_writes_its_record_and_its_events_beside_the_buffer(files: Files) -> None:
+    told = json.loads(run("fit", *files.inputs, "--out", files.folder / "x.1.aggbuffer.safetensors", *SHORT, "--json"))
+    folder = files.folder / "x.1.run"
+    assert json.loads((folder / "run.json").read_text()) == told
+    start, *epochs, end = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
+    assert start["config"] == told["fit"]["config"]
+    assert [{key: e[key] for key in told["fit"]["history"][0]} for e in epochs] == told["fit"]["history"]
+    assert (end["stopped"], end["best_epoch"]) == (told["fit"]["stopped"], told["fit"]["best_epoch"])
+
+
+def test_fit_logs_where_it_is_told_to(files: Files) -> None:
+    other, board = files.folder / "a" / "run", files.folder / "board"
+    out = files.folder / "x.safetensors"
+    stdout = run("fit", *files.inputs, "--out", out, "--run", other, "--log", f"tensorboard={board}", *SHORT)
+    assert {path.name for path in other.iterdir()} == {"run.json", "events.jsonl"}
+    assert str(other / "run.json") in stdout.replace("\n", "")
+    assert len(list(board.glob("events.out.tfevents.*"))) == 1
+    assert not out.with_suffix(".run").exists()
 
 
 def test_fit_goes_on_from_its_checkpoint(files: Files) -> None:
@@ -162,7 +183,9 @@ def test_inspect_needs_no_base(files: Files) -> None:
     assert told["fingerprint"] in run("inspect", out).replace("\n", "").replace(" ", "")
 
 
-def test_tables_fit_80_columns(files: Files) -> None:
+@pytest.mark.parametrize("columns", [80, 60, 40])
+def test_tables_fit_the_terminal_and_lose_nothing(files: Files, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
     out = fitted(files)
     texts = [
         run("evaluate", *files.inputs),
@@ -172,8 +195,15 @@ def test_tables_fit_80_columns(files: Files) -> None:
         run("data", "list"),
     ]
     for text in texts:
-        assert max(map(len, text.splitlines())) <= 80
+        assert max(map(len, text.splitlines())) <= columns
         assert "…" not in text
+    overall = ab.evaluate(trained(), clustered_graph()).overall
+    for number in (percent(overall.accuracy, 2), percent(overall.macro_f1, 2), str(overall.count)):
+        assert number in texts[0]  # no cell is broken
+    for name in ("heterophilous", "75 % of edges"):
+        assert name in texts[0]
+        assert name in texts[1]
+    assert "114,615,892" in texts[4]
 
 
 def test_data_list_and_get(files: Files, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def interrupt(files: Files, *options: str) -> tuple[int, str]:
                     "--max-epochs", 10**9, *options)  # fmt: skip
     assert process.stderr is not None
     try:
-        assert "epoch 1:" in next(line for line in process.stderr if line.startswith("epoch"))
+        assert "epoch 1/" in next(line for line in process.stderr if line.startswith("epoch"))
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     finally:

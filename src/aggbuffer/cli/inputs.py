@@ -65,6 +65,26 @@ def check_writable(*paths: Path | None, inputs: tuple[Path | None, ...] = ()) ->
             ) from error
 
 
+def check_folder(folder: Path, *files: Path | None) -> None:
+    """Find out now, not after the work, whether a folder can be written to or made.
+
+    Args:
+        folder: That will be made when there is something to put into it.
+        files: Paths that will be, or are, files.
+
+    Raises:
+        BufferFileError: If not.
+        ConfigError: If the folder is one of the files.
+    """
+    if folder.resolve() in {path.resolve() for path in files if path is not None}:
+        raise ConfigError(f"{folder} is named twice; as a folder and as a file.")
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise BufferFileError(f"{folder} cannot be a folder to write to; name another one.")
+
+
 def make_folder(path: Path) -> None:
     """Make a folder for outputs, unless it is there already.
 

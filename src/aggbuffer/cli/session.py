@@ -40,10 +40,21 @@ class Session:
             self.err.print(told, markup=False)
             self.err.print()
 
+    @contextlib.contextmanager
+    def busy(self, told: str) -> Iterator[None]:
+        """Tell on a terminal what takes its time, until it is done."""
+        if self.quiet or not sys.stderr.isatty() or not self.err.is_interactive:
+            yield
+            return
+        with self.err.status(told, spinner="line"):
+            yield
+
     def show(self, *parts: Any) -> None:
-        """Print a part of the result for a person."""
+        """Print parts of the result for a person, with a blank line between two."""
         if not self.as_json:
-            for part in parts:
+            for i, part in enumerate(parts):
+                if i > 0:
+                    self.out.print()
                 self.out.print(part, markup=False)
 
     def show_code(self, code: str) -> None:
@@ -75,7 +86,9 @@ def session(*, as_json: bool = False, quiet: bool = False, debug: bool = False) 
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            print(f"\n{current.interrupted()}", file=sys.stderr)
+            current.err.show_cursor()  # a second Ctrl-C may have come before a display could do so
+            # Whoever reads it elsewhere than on a terminal gets it in one line.
+            current.err.print(f"\n{current.interrupted()}", markup=False, soft_wrap=not current.err.is_terminal)
             raise typer.Exit(INTERRUPTED) from None
         except AggBufferError as error:
             fail(str(error), USAGE if isinstance(error, ConfigError) else FAILED, debug)
@@ -92,10 +105,17 @@ def fail(told: str, code: int, debug: bool = False) -> NoReturn:
     raise typer.Exit(code)
 
 
+class _CurrentStderr(logging.Handler):
+    """Writes to whatever standard error is by then: above a live display, while there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
 @contextlib.contextmanager
 def _log_to_stderr(quiet: bool) -> Iterator[None]:
     logger = logging.getLogger("aggbuffer")
-    handler, level = logging.StreamHandler(), logger.level
+    handler, level = _CurrentStderr(), logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
     try:

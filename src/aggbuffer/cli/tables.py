@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
+from rich.text import Text
 
 from aggbuffer.text import percent
 
@@ -15,8 +19,10 @@ if TYPE_CHECKING:
     from aggbuffer.diagnose import Diagnosis
     from aggbuffer.evaluate import Evaluation
 
+_ANY_WIDTH = 10_000
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, *, words: int = 1) -> Table:
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, *, words: int = 1) -> Fitted:
     """A plain table.
 
     Args:
@@ -25,12 +31,51 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
         title: Above it.
         words: How many columns, from the left, are words; the others are numbers and aligned as such.
     """
-    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
-    for i, header in enumerate(headers):
-        made.add_column(header, justify="left" if i < words else "right", overflow="fold")
-    for row in rows:
-        made.add_row(*row)
-    return made
+    return Fitted(headers, rows, title, words)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A table that never breaks a cell: where columns are scarce, headers wrap, then gaps shrink, then rows stack.
+
+    Attributes:
+        headers: Of the columns.
+        rows: Their cells.
+        title: Above it.
+        words: How many columns, from the left, are words.
+    """
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str | None
+    words: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.title:
+            yield Text(self.title, style="bold")
+        folded = [_folded(header, column) for header, *column in zip(self.headers, *self.rows, strict=True)]
+        for headers, gap in ((self.headers, 3), (folded, 3), (folded, 2), (folded, 1)):
+            made = self._side_by_side(headers, gap)
+            if console.measure(made, options=options.update(max_width=_ANY_WIDTH)).maximum <= options.max_width:
+                yield made
+                return
+        for i, row in enumerate(self.rows):
+            yield from [Text("")] * (i > 0)
+            yield facts(list(zip((header.replace("\n", " ") for header in self.headers), row, strict=True)))
+
+    def _side_by_side(self, headers: Sequence[str], gap: int) -> Table:
+        # The box itself takes one column between two others.
+        made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
+        for i, header in enumerate(headers):
+            made.add_column(header, justify="left" if i < self.words else "right", no_wrap=True, vertical="bottom")
+        for row in self.rows:
+            made.add_row(*row)
+        return made
+
+
+def _folded(header: str, cells: Sequence[str]) -> str:
+    """A header in as many lines as make it no wider than its cells, words kept whole."""
+    return "\n".join(textwrap.wrap(header, max([1, *map(len, cells)]), break_long_words=False, break_on_hyphens=False))
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> Table:
@@ -43,7 +88,7 @@ def facts(rows: Sequence[tuple[str, str]]) -> Table:
     return made
 
 
-def comparison_table(comparison: Comparison) -> Table:
+def comparison_table(comparison: Comparison) -> Fitted:
     """Scores before and after."""
     interval = f"{percent(comparison.level)} interval"
     if comparison.task == "regression":
@@ -67,7 +112,7 @@ def comparison_table(comparison: Comparison) -> Table:
     )
 
 
-def evaluation_table(evaluation: Evaluation) -> Table:
+def evaluation_table(evaluation: Evaluation) -> Fitted:
     """Scores of one model."""
     rows = [(name, score) for name, score in evaluation.rows() if score.count]
     if evaluation.task == "regression":
@@ -78,7 +123,7 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     )
 
 
-def diagnosis_tables(diagnosis: Diagnosis) -> list[Table]:
+def diagnosis_tables(diagnosis: Diagnosis) -> list[Fitted]:
     """What moves when edges go, by degree and by layer."""
     changed = "outputs move" if diagnosis.task == "regression" else "predictions change"
     flips = [

@@ -70,8 +70,12 @@ class FastPasses(FastLayers):
     def weighs_loops(self) -> bool:
         """Whether every layer adds its self-loops here, and not by itself."""
         modules = dict(self.model.base.named_modules())
-        layers = [modules[spec.name] for spec in self.model.layers]
-        return all(isinstance(conv, GCNConv | SGConv) and self._form(conv, i) for i, conv in enumerate(layers))
+        layers = [(modules[spec.name], spec.kind) for spec in self.model.layers]
+        # Over a whole graph also layers without a fast form are kept; those add loops by themselves.
+        return all(
+            sgc_propagation(conv) if kind == "hops" else isinstance(conv, GCNConv) and fast_form(conv) is not None
+            for conv, kind in layers
+        )
 
     def parameters_changed(self) -> None:
         """Forget what was computed from the buffers' weights."""

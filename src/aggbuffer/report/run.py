@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from aggbuffer.attach import attach
+from aggbuffer.callbacks import Callback
 from aggbuffer.compare import Comparison
 from aggbuffer.config import BufferConfig, FitConfig, check_number
 from aggbuffer.diagnose import Diagnosis, diagnose
@@ -130,6 +131,7 @@ def fit_and_judge(
     checkpoint: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
     saved: Callable[[], None] = lambda: None,
+    callbacks: Iterable[Callback] = (),
 ) -> Run:
     """Diagnose a trained GNN, fit and save its buffers, and evaluate it before and after on ``data.test_mask``.
 
@@ -146,6 +148,7 @@ def fit_and_judge(
         checkpoint: As for :func:`aggbuffer.fit`.
         say: Told, in a sentence, what is known so far.
         saved: Called once the buffers are on disk.
+        callbacks: As for :func:`aggbuffer.fit`.
     """
     check_number("edge_loss", edge_loss, 0, 1)
     kept = round(1.0 - edge_loss, 10)
@@ -154,7 +157,7 @@ def fit_and_judge(
         say(f"{diagnosis.in_words()}")
     judged = Judged.before(gnn, data, _shares(data, kept), kept, config.task)
     model = attach(gnn, data, buffer_config)
-    result = fit(model, data, config, progress=progress, checkpoint=checkpoint)
+    result = fit(model, data, config, progress=progress, checkpoint=checkpoint, callbacks=callbacks)
     save(model, file, extra={"seed": str(config.seed), "best_epoch": str(result.best_epoch)})
     saved()
     say(

@@ -23,9 +23,11 @@ Cache = Annotated[
 
 
 @app.command("list", epilog="Example: aggbuffer data list")
-def list_graphs(root: Root = None, cache: Cache = None, as_json: AsJson = False, debug: Debug = False) -> None:
+def list_graphs(
+    root: Root = None, cache: Cache = None, quiet: Quiet = False, as_json: AsJson = False, debug: Debug = False
+) -> None:
     """List the benchmark graphs, and which of them are on this machine."""
-    with session(as_json=as_json, debug=debug) as work:
+    with session(as_json=as_json, quiet=quiet, debug=debug) as work:
         from aggbuffer.cli.tables import table
         from aggbuffer.data import BENCHMARKS, available
 

@@ -31,7 +31,7 @@ def demo(
 
         make_folder(out)
         work.interrupted = lambda: f"Stopped; what was finished is in {out}. Run the same command to start anew."
-        run, record = run_demo(out, progress=False if quiet else None, say=work.say, edge_loss=edge_loss)
+        run, record = run_demo(out, progress=not quiet, say=work.say, edge_loss=edge_loss)
         work.document(record)
         assert run.comparison is not None
         work.show(comparison_table(run.comparison))

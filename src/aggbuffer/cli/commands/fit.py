@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aggbuffer.cli.interrupts import BetweenEpochs
 from aggbuffer.cli.options import AsJson, Debug, EdgeLoss, GraphPath, ModelSpec, Quiet, Split, Weights
 from aggbuffer.cli.session import Session, session
 from aggbuffer.config import BufferConfig, FitConfig
 
 if TYPE_CHECKING:
+    from aggbuffer.callbacks import Callback
     from aggbuffer.report import Run
 
 EXAMPLE = (
     "Example: aggbuffer fit --graph cora.pt --model model.py:build --weights gcn.safetensors "
     "--out cora.aggbuffer.safetensors --report cora.html"
 )
+RECORD, EVENTS = "run.json", "events.jsonl"
 _TRAINING, _BUFFER, _OUTPUT = "Training", "Buffer", "Output"
 
 
@@ -35,6 +38,25 @@ def fit(
         Path | None, typer.Option("--report", help="Write an HTML report.", rich_help_panel=_OUTPUT)
     ] = None,
     edge_loss: EdgeLoss = 0.5,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--run",
+            help="Folder for run.json and events.jsonl.",
+            show_default="beside --out, ending in .run",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    log: Annotated[
+        list[str],
+        typer.Option(
+            "--log",
+            metavar="KIND=FOLDER",
+            help="Log also to tensorboard, mlflow or wandb; may be given several times.",
+            show_default=False,
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = [],  # noqa: B006 (typer copies it)
     checkpoint: Annotated[
         Path | None,
         typer.Option("--checkpoint", help="A file to go on from after an interruption.", rich_help_panel=_OUTPUT),
@@ -61,7 +83,7 @@ def fit(
         str, _setting(told="Drop both directions of an edge together, or independent of each other.")
     ] = FitConfig.directions,
     self_loops: Annotated[
-        str, _setting(told="Leave self-loops as they are (kept), or redraw their weights with the edges (redrawn).")
+        str, _setting(told="Leave self-loops alone (kept), or weigh them more in perturbed graphs (redrawn, auto).")
     ] = FitConfig.self_loops,
     detach_target: Annotated[
         bool, _setting("--detach-target", told="No gradient through the clean side of the robustness term.")
@@ -91,17 +113,24 @@ def fit(
     with session(as_json=as_json, quiet=quiet, debug=debug) as work:
         config = FitConfig.from_dict({name: settings[name] for name in FitConfig().to_dict()})
         buffer_config = BufferConfig.from_dict({name: settings[name] for name in BufferConfig().to_dict()})
-        from aggbuffer.cli.inputs import check_writable, read_inputs
+        from aggbuffer.cli.inputs import check_folder, check_writable, read_inputs
+        from aggbuffer.cli.loggers import loggers
+        from aggbuffer.files import write_json
         from aggbuffer.report import fit_and_judge, write_report
 
         check_writable(out, report, checkpoint, inputs=(graph, weights))
-        data, gnn = read_inputs(graph, model, weights, split=split)
-        work.interrupted = lambda: _if_interrupted(out, checkpoint)
+        folder = run or _beside(out)
+        check_folder(folder, out, report, checkpoint, graph, weights)
+        stop = BetweenEpochs()
+        heard: list[Callback] = [*loggers(folder, log), stop]
+        with work.busy("Reading the graph and the model"):
+            data, gnn = read_inputs(graph, model, weights, split=split)
+        work.interrupted = lambda: _if_interrupted(out, checkpoint, folder, stop.epoch)
 
         def saved() -> None:
             work.interrupted = lambda: f"Stopped; {out} was written, but before and after were not compared."
 
-        run = fit_and_judge(
+        done = fit_and_judge(
             gnn,
             data,
             out,
@@ -113,29 +142,43 @@ def fit(
             checkpoint=checkpoint,
             say=work.say,
             saved=saved,
+            callbacks=heard,
         )
-        record = run.to_dict(title=f"{type(gnn).__name__} on {graph.name}", load_code=_load_code(out, model))
+        record = done.to_dict(title=f"{type(gnn).__name__} on {graph.name}", load_code=_load_code(out, model))
+        write_json(record, folder / RECORD)
         if report is not None:
             write_report(report, record)
         work.document(record)
-        _show(work, run, report)
+        _show(work, done, report, folder)
 
 
-def _show(work: Session, run: Run, report: Path | None) -> None:
+def _show(work: Session, run: Run, report: Path | None, folder: Path) -> None:
     from aggbuffer.cli.tables import comparison_table
 
     if run.comparison is not None:
         work.show(comparison_table(run.comparison))
+        work.show("")
     work.show(f"Buffer: {run.file}")
     if report is not None:
         work.show(f"Report: {report}")
+    work.show(f"Record: {folder / RECORD}\nEvents: {folder / EVENTS}")
 
 
-def _if_interrupted(out: Path, checkpoint: Path | None) -> str:
+def _beside(out: Path) -> Path:
+    """``cora.run`` for ``cora.aggbuffer.safetensors``."""
+    return out.with_name(out.name.removesuffix(".safetensors").removesuffix(".aggbuffer") + ".run")
+
+
+def _if_interrupted(out: Path, checkpoint: Path | None, folder: Path, epoch: int) -> str:
+    from aggbuffer.checkpoint import epochs_in
+
+    stopped = f"Stopped after epoch {epoch}; {out} was not written." if epoch else f"Stopped; {out} was not written."
+    log = f"The log is in {folder / EVENTS}." if epoch else ""
     if checkpoint is not None and checkpoint.exists():
-        return f"Stopped; {checkpoint} keeps what was learned. Run the same command again to go on from there."
+        kept = f"{checkpoint} keeps the state after epoch {epochs_in(checkpoint)}."
+        return f"{stopped} {kept} Run the same command again to go on from there. {log}".strip()
     hint = "" if checkpoint else " With --checkpoint PATH a run can go on."
-    return f"Stopped; nothing was kept and {out} was not written.{hint}"
+    return f"{stopped} Of what was learned nothing was kept.{hint} {log}".strip()
 
 
 def _load_code(out: Path, model: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aggbuffer.cli.options import AsJson, Debug
+from aggbuffer.cli.options import AsJson, Debug, Quiet
 from aggbuffer.cli.session import session
 
 if TYPE_CHECKING:
@@ -18,11 +18,12 @@ EXAMPLE = "Example: aggbuffer inspect cora.aggbuffer.safetensors"
 
 def inspect(
     file: Annotated[Path, typer.Argument(help="A buffer file.", show_default=False)],
+    quiet: Quiet = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Show what a buffer file holds; needs neither the base model nor the graph."""
-    with session(as_json=as_json, debug=debug) as work:
+    with session(as_json=as_json, quiet=quiet, debug=debug) as work:
         from aggbuffer.cli.tables import facts, table
         from aggbuffer.io import read_header
 

@@ -51,14 +51,16 @@ def evaluate(
             return aggbuffer.evaluate(gnn, data, mask=mask, keep=shares, seed=seed, repeats=repeats, task=wanted)
 
         if not isinstance(gnn, aggbuffer.BufferedGNN):
-            alone = score()
+            with work.busy("Scoring the model"):
+                alone = score()
             work.document({"base": alone.to_dict()})
             work.show(evaluation_table(alone))
             return
-        with gnn.disabled():
+        with work.busy("Scoring the model without its buffers"), gnn.disabled():
             before = score()
-        after = score()
-        comparison = aggbuffer.compare(before, after)
+        with work.busy("Scoring the model with its buffers"):
+            after = score()
+            comparison = aggbuffer.compare(before, after)
         work.document({"base": before.to_dict(), "buffered": after.to_dict(), "comparison": comparison.to_dict()})
         work.show(comparison_table(comparison))
 
@@ -88,7 +90,8 @@ def diagnose(
 
         wanted = FitConfig.from_dict({"task": task}).task
         data, gnn = read_inputs(graph, model, weights, split=split, buffer=buffer)
-        diagnosis = aggbuffer.diagnose(gnn, data, drop_edge=drop_edge, repeats=repeats, seed=seed, task=wanted)
+        with work.busy("Removing edges and watching the predictions"):
+            diagnosis = aggbuffer.diagnose(gnn, data, drop_edge=drop_edge, repeats=repeats, seed=seed, task=wanted)
         work.document(diagnosis.to_dict())
         work.show(f"A buffer is {diagnosis.verdict}. {diagnosis.in_words()}", *diagnosis_tables(diagnosis))
 
