@@ -71,22 +71,27 @@ def train_base(data: Data, seed: int = 0) -> tuple[GCN, float]:
     return gnn.eval(), best
 
 
-def run_demo(folder: Path, *, progress: bool | None, say: Callable[[str], None]) -> tuple[Run, dict[str, Any]]:
+def run_demo(
+    folder: Path, *, progress: bool | None, say: Callable[[str], None], edge_loss: float = 0.5
+) -> tuple[Run, dict[str, Any]]:
     """Train a GNN on the demonstration graph, diagnose it, fit a buffer, and write everything down.
 
     Args:
         folder: Where to; it exists.
         progress: As for :func:`aggbuffer.fit`.
         say: Told, in a sentence or two, what is known so far.
+        edge_loss: Share of the edges that are expected to be missing in use.
 
     Returns:
         The run, and what ``run.json`` holds.
     """
     with _one_thread():
-        return _run_demo(folder, progress, say)
+        return _run_demo(folder, progress, say, edge_loss)
 
 
-def _run_demo(folder: Path, progress: bool | None, say: Callable[[str], None]) -> tuple[Run, dict[str, Any]]:
+def _run_demo(
+    folder: Path, progress: bool | None, say: Callable[[str], None], edge_loss: float
+) -> tuple[Run, dict[str, Any]]:
     data = demo_graph()
     say(DEMO_DESCRIPTION)
     started = time.monotonic()
@@ -95,7 +100,9 @@ def _run_demo(folder: Path, progress: bool | None, say: Callable[[str], None]) -
     write_graph(folder / GRAPH, data)
     write_safetensors(gnn.state_dict(), folder / BASE, {"model": "aggbuffer.demo:build_base"})
     log = JsonLines(folder / EVENTS)
-    run = fit_and_judge(gnn, data, folder / BUFFER, config=CONFIG, progress=progress, say=say, callbacks=[log])
+    run = fit_and_judge(
+        gnn, data, folder / BUFFER, config=CONFIG, edge_loss=edge_loss, progress=progress, say=say, callbacks=[log]
+    )
     record = run.to_dict(
         title="Demonstration: handwritten digits", description=DEMO_DESCRIPTION, load_code=load_code(folder)
     )

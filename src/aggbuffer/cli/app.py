@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from aggbuffer.cli.commands import data, demo, fit, inspect, judge, sweep
+from aggbuffer.cli.commands import data, demo, fit, inspect, judge, report, sweep
 from aggbuffer.cli.session import USAGE, fail
 from aggbuffer.version import __version__
 
@@ -76,6 +76,7 @@ app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 app.command("fit", epilog=fit.EXAMPLE)(fit.fit)
 app.command("evaluate", epilog=judge.EVALUATE_EXAMPLE)(judge.evaluate)
 app.command("diagnose", epilog=judge.DIAGNOSE_EXAMPLE)(judge.diagnose)
+app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("inspect", epilog=inspect.EXAMPLE)(inspect.inspect)
 app.command("sweep", epilog=sweep.EXAMPLE)(sweep.sweep)
 app.add_typer(data.app, name="data")

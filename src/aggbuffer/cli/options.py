@@ -45,6 +45,16 @@ Split = Annotated[
     int,
     typer.Option("--split", min=0, help="Which split, where a file's masks hold several.", rich_help_panel=_INPUT),
 ]
+EdgeLoss = Annotated[
+    float,
+    typer.Option(
+        "--edge-loss",
+        min=0,
+        max=1,
+        help="Share of the edges that you expect to be missing in use; the report tells what the buffer does there.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON document instead of tables.", rich_help_panel=_OUTPUT)
 ]

@@ -57,10 +57,10 @@ class Session:
                     self.out.print()
                 self.out.print(part, markup=False)
 
-    def show_code(self, code: str) -> None:
-        """Print code to copy, whose lines must not be wrapped."""
+    def show_lines(self, lines: str) -> None:
+        """Print code and paths, which are there to be copied: no line is wrapped."""
         if not self.as_json:
-            self.out.print(code, markup=False, soft_wrap=True)
+            self.out.print(lines, markup=False, soft_wrap=True)
 
     def document(self, value: Any) -> None:
         """Print the result for a machine."""

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
 
 from aggbuffer.config import PathLike
+from aggbuffer.errors import BufferFileError
 from aggbuffer.files import write_bytes
-from aggbuffer.report.charts import removal_chart, training_charts
-from aggbuffer.report.told import Told, number, share, size
+from aggbuffer.report.charts import overlay
+from aggbuffer.report.reading import checked
+from aggbuffer.report.sections import sections
+from aggbuffer.report.told import Told, gone, number, seconds, share, short, size
+from aggbuffer.version import __version__
 
-_GROUPS = {
-    "overall": ("All test nodes", ""),
-    "head": ("Many neighbours", "head third by degree, "),
-    "tail": ("Few neighbours", "tail third by degree, "),
-    "homophilous": ("Neighbours mostly alike", "homophilous third, "),
-    "heterophilous": ("Neighbours mostly different", "heterophilous third, "),
-}
+_MOST_LINES = 6  # so many colours are told apart in one chart
+_MOST_SECTIONS = 24  # more would make the page heavy
+
+_DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, ZeroDivisionError, jinja2.UndefinedError)
 
 
 def write_report(path: PathLike, record: Mapping[str, Any]) -> None:
@@ -29,13 +30,82 @@ def write_report(path: PathLike, record: Mapping[str, Any]) -> None:
         record: What :meth:`Run.to_dict` returned, or ``run.json`` read back.
 
     Raises:
-        BufferFileError: If the file cannot be written.
+        BufferFileError: If the file cannot be written, or the record is damaged.
     """
     write_bytes(render(record).encode(), path)
 
 
-def render(record: Mapping[str, Any]) -> str:
-    """The page as text."""
+def render(record: Mapping[str, Any], name: str = "the record") -> str:
+    """The page of one run as text.
+
+    Args:
+        record: What :meth:`Run.to_dict` returned.
+        name: What messages call it.
+    """
+    record = checked(record, name)
+    try:
+        view = sections(record)
+        contents = [entry for entry in _CONTENTS if view["removal"] or entry[0] not in _NEED_LABELS]
+        return _page("run.html.jinja", title=record["title"], v=view, contents=contents)
+    except _DAMAGED as error:
+        raise _damaged(name, error) from error
+
+
+def render_several(records: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """The page that shows runs side by side.
+
+    Args:
+        records: Where each came from, and what it holds.
+    """
+    views: list[dict[str, Any]] = []
+    curves: dict[str, list[tuple[int, str, list[Told]]]] = {}
+    titles = [str(record["title"]) for _, record in records]
+    for index, (origin, record) in enumerate(records, start=1):
+        try:
+            view = sections(record, prefix=f"run{index}-")
+            title = titles[index - 1]
+            label = title if titles.count(title) == 1 else f"{index}. {title}"
+            color = index if index <= _MOST_LINES else None
+            views.append({**view, "label": label, "origin": origin, "color": color if view["removal"] else None})
+            if view["removal"] and color:
+                curves.setdefault(view["measure"], []).append((color, label, view["removal"]))
+        except _DAMAGED as error:
+            raise _damaged(origin, error) from error
+    overlays = [overlay(runs) for runs in curves.values()]
+    left_out = len(records) > _MOST_LINES
+    title = f"{len(records)} runs side by side"
+    each = views if len(views) <= _MOST_SECTIONS else []
+    try:
+        return _page(
+            "several.html.jinja",
+            title=title,
+            views=views,
+            overlays=overlays,
+            left_out=left_out,
+            most=_MOST_LINES,
+            sections=each,
+        )
+    except _DAMAGED as error:
+        raise _damaged("one of the files", error) from error
+
+
+_CONTENTS = (
+    ("result", "Did it help?"),
+    ("fragile", "Fragile?"),
+    ("removal", "As edges go"),
+    ("groups", "Which nodes"),
+    ("turned", "Predictions"),
+    ("training", "Training"),
+    ("layers", "Layers"),
+    ("cost", "Cost"),
+    ("trust", "Trust"),
+    ("use", "Use it"),
+    ("facts", "How made"),
+)
+_NEED_LABELS = ("removal", "groups", "turned")
+
+
+def _page(template: str, **values: Any) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("aggbuffer.report", "."),
         autoescape=True,
@@ -43,71 +113,18 @@ def render(record: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "share": share, "size": size}
-    return environment.get_template("page.html.jinja").render(
-        run=record, **_compared(record["comparison"]), charts=training_charts(record["fit"]), facts=_facts(record)
-    )
-
-
-def _compared(comparison: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The parts of the page that need labels."""
-    if comparison is None:
-        return {"headlines": [], "summary": "", "removal": [], "removal_chart": None, "groups": [], "measure": ""}
-    rows = [Told.of(row, comparison["task"]) for row in comparison["differences"]]
-    removal = [row for row in rows if row.kept is not None]
-    groups = [(*_GROUPS[row.name], row) for row in rows if row.name in _GROUPS]
-    return {
-        "headlines": [row for row in removal if row.kept in (1.0, 0.5)],
-        "summary": _summary(removal, [row for row in rows if row.name in ("head", "tail")]),
-        "removal": removal,
-        "removal_chart": removal_chart(removal),
-        "groups": groups,
-        "measure": rows[0].measure,
+    environment.filters |= {
+        "gone": gone,
+        "number": number,
+        "position": list.index,
+        "seconds": seconds,
+        "share": share,
+        "short": short,
+        "size": size,
     }
+    return environment.get_template(template).render(version=__version__, **values)
 
 
-def _summary(removal: list[Told], by_degree: list[Told]) -> str:
-    """What the numbers say, in words."""
-    sentences = []
-    for row in removal:
-        where = {1.0: "With every edge in place", 0.5: "With half of the edges gone"}.get(row.kept or 0.0)
-        if where:
-            sentences.append(f"{where}, the buffer {row.in_words()}.")
-    gained = sorted((row for row in by_degree if row.clear and row.better), key=lambda row: row.gain)
-    if gained and len(by_degree) == 2:
-        who = "few" if gained[-1].name == "tail" else "many"
-        sentences.append(f"On the full graph, nodes with {who} neighbours gain most ({gained[-1].change}).")
-    return " ".join(sentences)
-
-
-def _facts(record: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What someone else needs to know in order to get the same numbers."""
-    graph, base, buffer, fit = record["graph"], record["base"], record["buffer"], record["fit"]
-    layers = ", ".join(layer["class"] for layer in base["layers"])
-    kind = "undirected" if graph["undirected"] else "directed"
-    return [
-        (
-            "What was fitted",
-            [
-                ("Graph", f"{graph['nodes']:,} nodes, {graph['edges']:,} {kind} edges, {graph['features']:,} features"),
-                ("Base model", f"{base['class']} ({layers})"),
-                ("Fingerprint of the base", base["fingerprint"]),
-                ("Seed", str(fit["config"]["seed"])),
-                ("Stopped by", f"{fit['stopped']}, after {len(fit['history'])} epochs"),
-                ("Kept", f"epoch {fit['best_epoch']}, the best on {fit['monitor']}"),
-            ],
-        ),
-        ("Training", _settings(fit["config"], leave_out=("seed",))),
-        ("Buffer", _settings(buffer["config"])),
-        (
-            "Versions and machine",
-            [
-                *((name, value) for name, value in record["versions"].items()),
-                *((name, str(value)) for name, value in record["machine"].items()),
-            ],
-        ),
-    ]
-
-
-def _settings(config: Mapping[str, Any], leave_out: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-    return [(name, str(value)) for name, value in config.items() if name not in leave_out]
+def _damaged(name: str, error: Exception) -> BufferFileError:
+    reason = " ".join(f"{type(error).__name__} {error}".split())[:120]
+    return BufferFileError(f"The record in {name} is damaged ({reason}); write it again with aggbuffer fit.")

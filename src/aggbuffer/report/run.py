@@ -6,30 +6,35 @@ import math
 import os
 import platform
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch_geometric
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from aggbuffer.attach import attach
 from aggbuffer.callbacks import Callback
-from aggbuffer.compare import Comparison, compare
-from aggbuffer.config import BufferConfig, FitConfig
+from aggbuffer.compare import Comparison
+from aggbuffer.config import BufferConfig, FitConfig, check_number
 from aggbuffer.diagnose import Diagnosis, diagnose
-from aggbuffer.evaluate import evaluate
+from aggbuffer.evaluate import removal_name
 from aggbuffer.fit import FitResult, fit
 from aggbuffer.graph import Graph
 from aggbuffer.io import fingerprint, save
 from aggbuffer.model import BufferedGNN
-from aggbuffer.text import percent
+from aggbuffer.report.judged import Judged, Judgement
+from aggbuffer.report.reading import FORMAT
+from aggbuffer.report.terms import layer_terms
+from aggbuffer.report.timing import inference_times
 from aggbuffer.version import __version__
 
-FORMAT = "aggbuffer-run-1"
+KEEP = (1.0, 0.75, 0.5, 0.25, 0.0)
+_FINE = tuple(i / 10 for i in range(11))
+_FINE_UP_TO = 1_000_000  # edges: on larger graphs every further share costs seconds
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,11 @@ class Run:
         data: The graph.
         result: How the buffers were trained.
         file: Where they were saved.
-        comparison: Before and after on test nodes; None where the graph has no labels or no ``test_mask``.
+        comparison: Before and after on test nodes, at the shares of edges worth a table; None where the graph has no
+            labels or no ``test_mask``.
         diagnosis: Of the base; None if nobody asked.
+        edge_loss: Share of the edges that the user expects to lose.
+        measured: What else the report tells, as JSON-ready values.
     """
 
     model: BufferedGNN
@@ -51,6 +59,8 @@ class Run:
     file: Path
     comparison: Comparison | None
     diagnosis: Diagnosis | None
+    edge_loss: float = 0.5
+    measured: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self, *, title: str, description: str = "", load_code: str = "") -> dict[str, Any]:
         """Everything as JSON-ready values: what ``run.json`` holds and the report is made from.
@@ -68,6 +78,7 @@ class Run:
                 "title": title,
                 "description": description,
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                "edge_loss": self.edge_loss,
                 "graph": {
                     "nodes": graph.num_nodes,
                     "edges": graph.num_links if graph.is_undirected else graph.num_edges,
@@ -87,8 +98,9 @@ class Run:
                     "config": self.model.config.to_dict(),
                 },
                 "fit": self.result.to_dict(),
-                "comparison": self.comparison and self._compared(self.comparison),
                 "diagnosis": self.diagnosis and self.diagnosis.to_dict(),
+                "held_out": _held_out(self.data, graph.num_nodes),
+                **self.measured,
                 "versions": {
                     "aggbuffer": __version__,
                     "torch": str(torch.__version__),
@@ -105,17 +117,6 @@ class Run:
         )
         return told
 
-    def _compared(self, comparison: Comparison) -> dict[str, Any]:
-        """The comparison, with the share of edges kept as a number where a row has one."""
-        told = comparison.to_dict()
-        shares = {f"{percent(share)} of edges": share for share in KEEP}
-        for row in told["differences"]:
-            row["kept"] = shares.get(row["name"])
-        return told
-
-
-KEEP = (1.0, 0.75, 0.5, 0.25, 0.0)
-
 
 def fit_and_judge(
     gnn: nn.Module,
@@ -125,6 +126,7 @@ def fit_and_judge(
     config: FitConfig,
     buffer_config: BufferConfig | None = None,
     diagnosed: bool = True,
+    edge_loss: float = 0.5,
     progress: bool | None = None,
     checkpoint: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
@@ -140,17 +142,20 @@ def fit_and_judge(
         config: How to train.
         buffer_config: Where the buffers act.
         diagnosed: Whether to diagnose the base first.
+        edge_loss: Share of the edges that are expected to be missing in use, 0 to 1; the report tells what the buffer
+            does there.
         progress: As for :func:`aggbuffer.fit`.
         checkpoint: As for :func:`aggbuffer.fit`.
         say: Told, in a sentence, what is known so far.
         saved: Called once the buffers are on disk.
         callbacks: As for :func:`aggbuffer.fit`.
     """
-    testable = data.get("y") is not None and data.get("test_mask") is not None
+    check_number("edge_loss", edge_loss, 0, 1)
+    kept = round(1.0 - edge_loss, 10)
     diagnosis = diagnose(gnn, data, task=config.task, seed=config.seed) if diagnosed else None
     if diagnosis:
         say(f"{diagnosis.in_words()}")
-    before = evaluate(gnn, data, keep=KEEP, task=config.task) if testable else None
+    judged = Judged.before(gnn, data, _shares(data, kept), kept, config.task)
     model = attach(gnn, data, buffer_config)
     result = fit(model, data, config, progress=progress, checkpoint=checkpoint, callbacks=callbacks)
     save(model, file, extra={"seed": str(config.seed), "best_epoch": str(result.best_epoch)})
@@ -159,8 +164,48 @@ def fit_and_judge(
         f"Fitted {model.num_buffer_parameters:,} parameters in {result.seconds:.1f} s; "
         f"the state of epoch {result.best_epoch} of {result.epochs} was best on {result.monitor} and is kept."
     )
-    comparison = compare(before, evaluate(model, data, keep=KEEP, task=config.task)) if before else None
-    return Run(model, data, result, file, comparison, diagnosis)
+    judgement = judged.after(model, data)
+    measured = {
+        **judgement.told,
+        "terms": layer_terms(model, data, kept),
+        "inference": inference_times(model, data),
+    }
+    table = _for_a_table(judgement, kept)
+    return Run(model, data, result, file, table, diagnosis, edge_loss=float(edge_loss), measured=measured)
+
+
+def _shares(data: Data, kept: float) -> tuple[float, ...]:
+    """Shares of edges to keep in the evaluation, from all to none."""
+    fine = _FINE if Graph.of(data).num_edges <= _FINE_UP_TO else ()
+    return tuple(sorted({*KEEP, *fine, kept}, reverse=True))
+
+
+def _for_a_table(judgement: Judgement, kept: float) -> Comparison | None:
+    """The comparison without the shares that only a curve is drawn from."""
+    whole = judgement.comparison
+    if whole is None:
+        return None
+    extra = {removal_name(share) for share in judgement.shares if share not in (*KEEP, kept)}
+    return Comparison([d for d in whole.differences if d.name not in extra], whole.task, whole.level)
+
+
+def _held_out(data: Data, num_nodes: int) -> dict[str, Any]:
+    """How many nodes each mask selects, and how many test nodes another mask selects, too."""
+    masks = {name: data.get(f"{name}_mask") for name in ("train", "val", "test")}
+    chosen = {name: None if mask is None else _chosen(mask, num_nodes) for name, mask in masks.items()}
+    told: dict[str, Any] = {name: None if at is None else int(at.sum()) for name, at in chosen.items()}
+    test = chosen["test"]
+    seen = [at for name, at in chosen.items() if name != "test" and at is not None]
+    told["test_seen"] = 0 if test is None or not seen else int((test & torch.stack(seen).any(0)).sum())
+    return told
+
+
+def _chosen(mask: Any, num_nodes: int) -> Tensor:
+    """A mask, or node numbers, as a mask ``[N]``."""
+    found: Tensor = torch.as_tensor(mask).cpu()
+    if found.dtype == torch.bool:
+        return found
+    return torch.zeros(num_nodes, dtype=torch.bool).index_fill_(0, found.long(), True)
 
 
 def json_ready(value: Any) -> Any:

@@ -100,4 +100,4 @@ def get_graph(
         if save is not None:
             write_graph(save, load(graph.name, root, cache=cache, split=split))
         work.document({"name": graph.name, "folder": str(folder), "saved": None if save is None else str(save)})
-        work.show(f"{graph.name}: {folder}" if save is None else f"{graph.name}: {folder}\nGraph: {save}")
+        work.show_lines(f"{graph.name}: {folder}" if save is None else f"{graph.name}: {folder}\nGraph: {save}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aggbuffer.cli.interrupts import BetweenEpochs
-from aggbuffer.cli.options import AsJson, Debug, GraphPath, ModelSpec, Quiet, Split, Weights
+from aggbuffer.cli.options import AsJson, Debug, EdgeLoss, GraphPath, ModelSpec, Quiet, Split, Weights
 from aggbuffer.cli.session import Session, session
 from aggbuffer.config import BufferConfig, FitConfig
 
@@ -37,6 +37,7 @@ def fit(
     report: Annotated[
         Path | None, typer.Option("--report", help="Write an HTML report.", rich_help_panel=_OUTPUT)
     ] = None,
+    edge_loss: EdgeLoss = 0.5,
     run: Annotated[
         Path | None,
         typer.Option(
@@ -136,6 +137,7 @@ def fit(
             config=config,
             buffer_config=buffer_config,
             diagnosed=report is not None,
+            edge_loss=edge_loss,
             progress=not quiet,
             checkpoint=checkpoint,
             say=work.say,
@@ -156,10 +158,10 @@ def _show(work: Session, run: Run, report: Path | None, folder: Path) -> None:
     if run.comparison is not None:
         work.show(comparison_table(run.comparison))
         work.show("")
-    work.show(f"Buffer: {run.file}")
+    work.show_lines(f"Buffer: {run.file}")
     if report is not None:
-        work.show(f"Report: {report}")
-    work.show(f"Record: {folder / RECORD}\nEvents: {folder / EVENTS}")
+        work.show_lines(f"Report: {report}")
+    work.show_lines(f"Record: {folder / RECORD}\nEvents: {folder / EVENTS}")
 
 
 def _beside(out: Path) -> Path:
