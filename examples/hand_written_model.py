@@ -54,7 +54,7 @@ def main() -> None:
     for layer in model.layers:
         print(f"found {layer.name}: reads {layer.in_width}, its buffer adds {layer.out_width} columns")
     with torch.no_grad():
-        logits, hidden = model(data.edge_index, data)  # called as the base is
+        logits, _ = model(data.edge_index, data)  # called as the base is
     print("before fitting it answers as the base, to the bit:", torch.equal(logits, call(gnn.eval(), data)))
 
     before = ab.evaluate(model, data)

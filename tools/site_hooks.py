@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -16,7 +15,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 _OUTWARD = re.compile(r"\]\(((?:\.\./)+[^()\s#]*)(#[^()\s]*)?\)")
-# Drawings that follow the site's light and dark scheme through its variables must be part of the page.
+# A drawing that follows the site's light and dark scheme must be part of the page.
 _DRAWING = re.compile(r"!\[[^]]*\]\((?:\.\./)*(assets/[\w-]+\.inline\.svg)\)")
 
 
@@ -43,13 +42,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"]({up}{_uri(path)})" if path else match[0]
 
     markdown = _OUTWARD.sub(redirect, markdown)
-    return _DRAWING.sub(lambda match: (Path(config.docs_dir) / match[1]).read_text().strip(), markdown)
+    return _DRAWING.sub(lambda match: _figure(Path(config.docs_dir) / match[1]), markdown)
 
 
-def on_post_build(config: MkDocsConfig, **_: Any) -> None:
-    """Drawings that were put into pages need no file of their own; nothing else is to be tidied."""
-    for drawing in Path(config.site_dir).glob("assets/*.inline.svg"):
-        drawing.unlink()
+def _figure(drawing: Path) -> str:
+    return f'<figure class="drawing">{drawing.read_text().strip()}</figure>'
 
 
 def _outside(page: Path, target: str) -> Path | None:
