@@ -32,7 +32,12 @@ def test_every_example_is_known_here_and_on_its_page() -> None:
     assert there == set(re.findall(r"\]\((\w+\.py)\)", (EXAMPLES / "README.md").read_text()))
 
 
-@pytest.mark.parametrize("name", sorted(CERTAIN))
+LONGEST = {"cold_start.py"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONGEST else []) for name in sorted(CERTAIN)]
+)
 def test_runs_and_says_what_is_certain(name: str, tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
     done = subprocess.run(

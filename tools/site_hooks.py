@@ -45,6 +45,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _DRAWING.sub(lambda match: _figure(Path(config.docs_dir) / match[1]), markdown)
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Give the theme's search dialogue the name that screen readers ask for."""
+    dialogue = 'data-md-component="search" role="dialog"'
+    return output.replace(dialogue, f'{dialogue} aria-label="Search"')
+
+
 def _figure(drawing: Path) -> str:
     return f'<figure class="drawing">{drawing.read_text().strip()}</figure>'
 
