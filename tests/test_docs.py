@@ -61,7 +61,7 @@ def _check_printed(words: list[str], output: str, page: Path) -> None:
     shown = re.search(rf"<!-- printed by: {re.escape(' '.join(words[:2]))} -->\n```\n(.*?)```", page.read_text(), re.S)
     if shown is None:
         return
-    change = re.compile(r"^ (\w+|\d+ % of edges) +[\d.]+ % +[\d.]+ % +([+-])", re.MULTILINE)
+    change = re.compile(r"^ ?(\w+|\d+ % of edges) +[\d.]+ % +[\d.]+ % +([+-])", re.MULTILINE)
     assert change.findall(shown[1]) == change.findall(output)
     assert change.findall(output)
 
