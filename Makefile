@@ -45,7 +45,7 @@ lint: $(STAMP)
 	@$(BIN)/mypy
 
 docs: $(STAMP)
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
 	@$(BIN)/python tools/check_links.py build/site
 
 bench: $(STAMP)
