@@ -25,6 +25,7 @@ import supported_models
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 NOT_RUN = 2  # blocks of all pages that cannot run in a test
+LONG = {"logs.md"}  # MLflow and W&B take seconds to begin
 
 MODULES = [name for name in aggbuffer.__all__ if isinstance(getattr(aggbuffer, name), ModuleType)]
 PUBLIC = [name for name in aggbuffer.__all__ if name not in (*MODULES, "__version__")]
@@ -37,7 +38,8 @@ def _with_commands(page: Path) -> bool:
 def _pages() -> list[object]:
     """Pages with code; those that call the command line take a process for each command."""
     names = [page.relative_to(DOCS).as_posix() for page in PAGES if any(block.runs for block in code_blocks(page))]
-    return [pytest.param(name, marks=[pytest.mark.slow] if _with_commands(DOCS / name) else []) for name in names]
+    slow = {name for name in names if name in LONG or _with_commands(DOCS / name)}
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in names]
 
 
 @pytest.mark.parametrize("name", _pages())
