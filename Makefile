@@ -15,7 +15,7 @@ DGL_STAMP := $(DGL_VENV)/.installed
 DGL_PIP := $(DGL_VENV)/bin/python -m pip install -qq --disable-pip-version-check
 PYTHON_DGL ?= python3.11
 
-.PHONY: help demo test test-slow test-all lint clean bench bench-dgl
+.PHONY: help demo test test-slow test-all lint docs clean bench bench-dgl
 
 help:
 	@echo "make demo      the whole way in a minute: train, diagnose, fit, compare; writes demo-out/report.html"
@@ -23,6 +23,7 @@ help:
 	@echo "make test-slow only the slow tests"
 	@echo "make test-all  the same and the slow ones"
 	@echo "make lint      style and types"
+	@echo "make docs      the documentation as a site in build/site, with its links checked"
 	@echo "make bench     times a training step beside plain PyG and, after make bench-dgl, DGL; python -m benchmarks has more"
 	@echo "make bench-dgl sets up an environment with DGL, for Python 3.11 or older (PYTHON_DGL=...)"
 
@@ -42,6 +43,10 @@ lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --exclude '*.md' .
 	@$(BIN)/mypy
+
+docs: $(STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
+	@$(BIN)/python tools/check_links.py build/site
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks step
