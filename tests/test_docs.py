@@ -110,6 +110,14 @@ def test_the_settings_are_those_of_the_paper() -> None:
     assert markdown_table(headers, rows) in (DOCS / "settings.md").read_text()
 
 
+def test_every_section_of_the_report_is_explained() -> None:
+    template = (ROOT / "src" / "aggbuffer" / "report" / "run.html.jinja").read_text()
+    sections = re.findall(r'<h2 id="\w+">([^<{]+)</h2>', template)
+    page = (DOCS / "report.md").read_text()
+    assert len(sections) > 5
+    assert [name for name in sections if f"## {name}\n" not in page] == []
+
+
 def test_the_numbers_of_the_cold_start_page_are_those_of_the_results() -> None:
     page, results = (DOCS / "cold-start.md").read_text(), (ROOT / "paper" / "README.md").read_text()
     rows = re.findall(r"^\| (Cora|CiteSeer|Chameleon) +\|(.*)\|$", page, flags=re.MULTILINE)
