@@ -158,13 +158,14 @@ class Graph:
         Weights and attributes go with their edges; nodes, labels and masks stay.
         """
         data, at = copy.copy(self.data), kept.nonzero().view(-1)
+        asked = copy.copy(self.data)  # PyG notes its answers in the graph that is asked, and would save them with it
         for key in self.data.keys():  # noqa: SIM118 (a PyG Data is no mapping)
             value = self.data[key]
             if is_sparse_adjacency(value):
                 data[key] = _keep_sparse(value, kept)
             elif key == "edge_index":
                 data[key] = value.index_select(1, at)
-            elif self.data.is_edge_attr(key) and isinstance(value, Tensor):
+            elif asked.is_edge_attr(key) and isinstance(value, Tensor):
                 along = self.data.__cat_dim__(key, value)  # the dimension of its edges: the last, for an index
                 data[key] = value.index_select(along, at)
         return data

@@ -12,6 +12,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 from aggbuffer.data import read_graph
 from aggbuffer.errors import GraphError
+from aggbuffer.graph import Graph
 
 
 @pytest.fixture
@@ -35,6 +36,22 @@ def test_pt_of_a_data_keeps_other_fields(tmp_path, graph):
     read = read_graph(str(tmp_path / "g.pt"))
     assert_same(read, graph)
     assert torch.equal(read.pos, graph.pos)
+
+
+def test_pt_of_a_graph_whose_edge_attributes_pyg_has_looked_up(tmp_path, graph):
+    """As many of its transforms do, and whoever asks."""
+    assert graph.is_edge_attr("edge_index")
+    torch.save(graph, tmp_path / "g.pt")
+    with pytest.raises(GraphError, match=r"torch.save\(Data\(\*\*data.to_dict\(\)\), path\)"):
+        read_graph(tmp_path / "g.pt")
+    torch.save(Data(**graph.to_dict()), tmp_path / "g.pt")
+    assert_same(read_graph(tmp_path / "g.pt"), graph)
+
+
+def test_asking_for_a_part_of_a_graph_leaves_nothing_in_it(tmp_path, graph):
+    before = dict(vars(graph._store))
+    Graph.of(graph).subgraph(torch.tensor([True, False, True]))
+    assert dict(vars(graph._store)) == before
 
 
 def test_pt_of_a_dictionary(tmp_path, graph):

@@ -101,6 +101,11 @@ def _load_pt(path: Path) -> Any:
     # A damaged file makes the reader fail in as many ways as there are bytes; all mean the same to the user.
     except Exception as error:
         refused = re.search(r"GLOBAL (\S+) was not an allowed", str(error))
+        if refused and refused[1].endswith(".AttrType"):
+            raise GraphError(
+                f"{path} holds what PyG notes about a graph in use, which it cannot read back safely; save it anew with "
+                "torch.save(Data(**data.to_dict()), path)."
+            ) from None
         if refused:
             raise GraphError(
                 f"{path} holds an object of {refused[1]}, which is refused because loading it could run code; "
