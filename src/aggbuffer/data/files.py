@@ -103,7 +103,7 @@ def _load_pt(path: Path) -> Any:
         refused = re.search(r"GLOBAL (\S+) was not an allowed", str(error))
         if refused and refused[1].endswith(".AttrType"):
             raise GraphError(
-                f"{path} holds what PyG notes about a graph in use, which it cannot read back safely; save it anew with "
+                f"{path} holds what PyG notes about a graph in use, which cannot be read back safely; save it anew: "
                 "torch.save(Data(**data.to_dict()), path)."
             ) from None
         if refused:
