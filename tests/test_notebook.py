@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +49,12 @@ def test_fitting_leaves_no_progress_behind(outputs: list[list[Any]]) -> None:
     ("cell", "words"),
     [(1, "heterophilous"), (2, "95 % interval"), (3, "A buffer is"), (4, "was best on val_loss")],
 )
-def test_each_object_shows_a_table(outputs: list[list[Any]], cell: int, words: str) -> None:
+def test_each_object_shows_a_table_and_a_plot(outputs: list[list[Any]], cell: int, words: str) -> None:
     (shown,) = outputs[cell]
     assert words in shown.data["text/html"]
     assert "<table>" in shown.data["text/html"]
+    (picture,) = re.findall(r'<img alt="[^"]+" src="data:image/png;base64,([^"]+)"/>', shown.data["text/html"])
+    assert base64.b64decode(picture)[1:4] == b"PNG"
 
 
 @pytest.mark.parametrize("cell", [5, 6, 7, 8])

@@ -168,6 +168,8 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "matplotlib" else found(name))
     with refused(r"A plot needs matplotlib, which is not installed; run pip install 'aggbuffer\[plots\]'"):
         result.plot()
+    assert "<table>" in result._repr_html_()
+    assert "<img" not in result._repr_html_()
 
 
 @pytest.mark.slow
@@ -176,7 +178,7 @@ def test_matplotlib_is_not_imported_before_something_is_drawn() -> None:
         "import sys\n"
         "from helpers_fit import base, community_graph\n"
         "import aggbuffer as ab\n"
-        "ab.evaluate(base(), community_graph())._repr_html_()\n"
+        "str(ab.evaluate(base(), community_graph()))\n"
         "assert 'matplotlib' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=__file__.rpartition("/")[0], check=True, timeout=120)

@@ -69,7 +69,10 @@ class Comparison:
         return markdown_table(*self._table())
 
     def _repr_html_(self) -> str:
-        return html_table(*self._table())
+        from aggbuffer.plots import inline
+
+        picture = inline(self.plot, "Scores before and after, by group and as edges are removed")
+        return f"<div>{html_table(*self._table())}{picture}</div>"
 
     def __str__(self) -> str:
         return self.to_markdown()

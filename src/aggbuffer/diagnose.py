@@ -152,7 +152,10 @@ class Diagnosis:
 
     def _repr_html_(self) -> str:
         words = f"<p><b>A buffer is {self.verdict}.</b> {self.in_words()}</p>"
-        return words + html_table(*self._flip_table()) + html_table(*self._layer_table())
+        from aggbuffer.plots import inline
+
+        tables = html_table(*self._flip_table()) + html_table(*self._layer_table())
+        return words + tables + inline(self.plot, "Predictions that change as edges are removed, by degree")
 
     def __str__(self) -> str:
         return self.to_markdown()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import importlib.util
+import io
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aggbuffer.evaluate import GROUPS, removal_share
@@ -101,6 +106,24 @@ def plot_fit(result: FitResult, ax: Axes | None = None) -> Axes:
     lines.append(ax.axvline(result.best_epoch, color=_GREY, lw=1, label=f"epoch {result.best_epoch}, kept"))
     _legend(ax, handles=lines)
     return ax
+
+
+def inline(plot: Callable[[Axes], object], told: str) -> str:
+    """A drawing as HTML that needs no file, for what a notebook shows by itself; nothing where matplotlib is missing.
+
+    Args:
+        plot: Draws on axes.
+        told: What is drawn, for who cannot see it.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        return ""
+    from matplotlib.figure import Figure
+
+    figure, png = Figure(layout="constrained"), io.BytesIO()
+    plot(figure.subplots())
+    figure.savefig(png, format="png")
+    picture = base64.b64encode(png.getvalue()).decode()
+    return f'<img alt="{html.escape(told)}" src="data:image/png;base64,{picture}"/>'
 
 
 def _axes(ax: Axes | None) -> Axes:

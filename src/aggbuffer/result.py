@@ -77,7 +77,12 @@ class FitResult:
         return f"{self._in_words()}\n\n{markdown_table(*self._table())}" if self.history else self._in_words()
 
     def _repr_html_(self) -> str:
-        return f"<p>{self._in_words()}</p>" + (html_table(*self._table()) if self.history else "")
+        from aggbuffer.plots import inline
+
+        words = f"<p>{self._in_words()}</p>"
+        if not self.history:
+            return words
+        return words + html_table(*self._table()) + inline(self.plot, "Both terms of the loss and the monitor")
 
     def __str__(self) -> str:
         return self.to_markdown()
