@@ -96,7 +96,7 @@ def tried(model: nn.Module, source: NodeSource, forward: Forward) -> Plan:
         raise explain_failure(error, part.graph, base) from error
     starts = all(call.hidden[0] is data.x for call in calls[:1])
     widths, dtypes = (tuple(out.size(1) for out in outputs), tuple(out.dtype for out in outputs))
-    return Plan(tuple(specs), tuple(forms), widths, dtypes, starts)
+    return Plan(tuple(specs), tuple(forms), widths, dtypes, logits.size(1), starts)
 
 
 def _specs(model: nn.Module, part: GraphSource, forward: Forward) -> list[LayerSpec]:
