@@ -122,17 +122,21 @@ def test_all_nodes_with_all_neighbours_are_the_full_batch(name: str, dtype: torc
         ("weights", BufferConfig()),
         ("csr", BufferConfig(block="agg")),
         ("plain", BufferConfig(block="agg", bias=True)),
+        ("zeros", BufferConfig()),
     ],
 )
 def test_other_graphs_and_blocks(kind: str, config: BufferConfig) -> None:
-    """Self-loops, edge weights, sparse adjacencies."""
+    """Self-loops, edge weights, sparse adjacencies, sparse features."""
     data = small_graph(loops=kind == "loops", weights=kind == "weights", directed=kind == "loops")
     mask = {key: data[key] for key in ("y", "train_mask", "val_mask")}
     data = as_csr(data) if kind == "csr" else data
+    if kind == "zeros":
+        data.x = data.x * (data.x > 1)
     data.update(mask)
     gnn = seeded(lambda: GCN(FEATURES, HIDDEN, 2, 4)).eval()
     model = shake(aggbuffer.attach(gnn, data, config))
     training = training_on(model, data, drop_edge=0.4)
+    assert training._is_sparse == (kind == "zeros")
     gradients, _ = training.gradients(training._make(torch.arange(14), 1), 1)
     near(gradients, full_gradients(model, data, training.config, 1)[0], 1e-5)
 
