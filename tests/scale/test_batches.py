@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from torch_geometric.nn import APPNP, GAT, GCN, GIN, GCNConv, GraphSAGE, Sequent
 
 import aggbuffer
 from aggbuffer import BatchConfig, BufferConfig, BufferedGNN, FitConfig
+from aggbuffer.config import Loss
 from aggbuffer.graph import Graph
 from aggbuffer.scale.draws import DropEdge
 from aggbuffer.scale.source import GraphSource
@@ -165,12 +166,13 @@ def test_dividing_seeds_changes_nothing(name: str, fanout: int | None) -> None:
         near([terms], [totals[0][1]], 1e-10)
 
 
-def test_an_epoch_estimates_the_terms_of_the_whole_graph() -> None:
+@pytest.mark.parametrize("loss", get_args(Loss))
+def test_an_epoch_estimates_the_terms_of_the_whole_graph(loss: Loss) -> None:
     """With all neighbours and one perturbation, the mean over an epoch's batches is the full batch, exactly."""
     data = community_graph()
     data.x = data.x.double()
     model = shake(aggbuffer.attach(seeded(MODELS["GCN"]).double().eval(), data))
-    training = training_on(model, data, batch=BatchConfig(seeds=17))
+    training = training_on(model, data, batch=BatchConfig(seeds=17), loss=loss)
     steps = list(training.schedule.epoch(0))
     assert len(steps) == 6
     assert torch.equal(torch.cat(steps).sort().values, torch.arange(90))

@@ -86,7 +86,7 @@ class BatchTraining(Training):
                 f"self_loops={config.self_loops!r} needs a model of GCNConv and SGConv layers that runs on the fast "
                 "path (a CPU, float32 or float64, edge_index without weights, accelerate=True); use self_loops='kept'."
             )
-        self.inference = Layerwise(model, source, memory=self.batching.memory, nodes=torch.arange(1))
+        self.inference = Layerwise(model, source, memory=self.batching.memory)
         outputs = self.inference.plan.outputs
         self.supervision = Supervision.of(
             source, source.num_nodes, torch.device("cpu"), outputs, config, train_mask, val_mask
