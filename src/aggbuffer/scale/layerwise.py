@@ -73,7 +73,7 @@ def infer(
 
 
 class Layerwise:
-    """A model on a graph, tried once and run as often as its buffers change.
+    """A model on a graph, tried once and run as often as its buffers change; its base must stay as it is.
 
     Args:
         model: A model with buffers or without.
@@ -107,24 +107,28 @@ class Layerwise:
 
         self.plan = tried(self.model, self.source, self.forward)
         self._reach = _reach(source, self.plan.forms, nodes, self.memory)
+        self._kept: Tensor | None = None
 
     def at(self, nodes: Tensor | None) -> Layerwise:
         """The same for other nodes, without another trial."""
         other = copy.copy(self)
         other.nodes = nodes
-        other._reach = _reach(self.source, self.plan.forms, nodes, self.memory)
+        other._reach, other._kept = _reach(self.source, self.plan.forms, nodes, self.memory), None
         return other
 
     def logits(self, draw: Draw | None = None) -> Tensor:
         """``[M, C]`` on the graph, or on what a draw leaves of it."""
         replay = Replay(self.model, self.plan.specs, self.forward)
-        sweep = Sweep(self.source, replay, Budget(self.memory), draw, self._reach, self.plan.starts_with_features)
+        budget = Budget(self.memory, self._kept)
+        sweep = Sweep(self.source, replay, budget, draw, self._reach, self.plan.starts_with_features)
+        sweep.kept = self._kept
         with evaluation_mode(self.model), torch.no_grad(), replay.installed():
             try:
                 for layer, form in enumerate(self.plan.forms):
                     out = sweep.budget.table(self.source.num_nodes, self.plan.widths[layer], self.plan.dtypes[layer])
                     form.run(sweep, layer, out)
                     replay.tables.append(out)
+                self._kept = sweep.kept
                 found = [replay.logits(data, rows) for rows, data in sweep.rows(self.nodes)]
                 return torch.cat([torch.empty(0, self.plan.outputs, dtype=self.source.dtype), *found])
             except AggBufferError:
@@ -192,7 +196,12 @@ class Sweep:
         draw: Which edges remain; None for all.
         reach: The nodes that each layer concerns.
         starts_with_features: Whether the first layer receives the features as they are.
+
+    Attributes:
+        kept: What the first layer aggregates, where an earlier run has left it.
     """
+
+    kept: Tensor | None = None
 
     def __init__(
         self,
