@@ -17,7 +17,7 @@ from aggbuffer.scale.operators import Degrees, Operator, gcn_operator, mean_oper
 from aggbuffer.scale.replay import Call
 
 if TYPE_CHECKING:
-    from aggbuffer.scale.layerwise import Sweep
+    from aggbuffer.scale.sweep import Sweep
 
 _DEEPEST = 4  # hops that a layer may look at in one call, if the library does not know it
 
