@@ -14,17 +14,19 @@ if TYPE_CHECKING:
     from aggbuffer import data, interop, logs
     from aggbuffer.attach import attach, detach
     from aggbuffer.compare import Comparison, compare
-    from aggbuffer.config import BufferConfig, FitConfig
+    from aggbuffer.config import BatchConfig, BufferConfig, FitConfig
     from aggbuffer.diagnose import Diagnosis, diagnose
     from aggbuffer.errors import AggBufferError
     from aggbuffer.evaluate import Evaluation, evaluate
     from aggbuffer.fit import FitResult, fit
     from aggbuffer.io import load, save
     from aggbuffer.model import BufferedGNN
+    from aggbuffer.scale.layerwise import infer
     from aggbuffer.sweep import SweepResult, sweep
 
 __all__ = [
     "AggBufferError",
+    "BatchConfig",
     "BufferConfig",
     "BufferedGNN",
     "Comparison",
@@ -41,6 +43,7 @@ __all__ = [
     "diagnose",
     "evaluate",
     "fit",
+    "infer",
     "interop",
     "load",
     "logs",
@@ -52,7 +55,7 @@ __all__ = [
 _NAMES = {
     "attach": ("attach", "detach"),
     "compare": ("Comparison", "compare"),
-    "config": ("BufferConfig", "FitConfig"),
+    "config": ("BatchConfig", "BufferConfig", "FitConfig"),
     "data": (),
     "diagnose": ("Diagnosis", "diagnose"),
     "errors": ("AggBufferError",),
@@ -62,6 +65,7 @@ _NAMES = {
     "io": ("load", "save"),
     "logs": (),
     "model": ("BufferedGNN",),
+    "scale.layerwise": ("infer",),
     "sweep": ("SweepResult", "sweep"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

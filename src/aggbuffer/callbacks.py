@@ -58,7 +58,7 @@ class RunInfo:
 
     @classmethod
     def of(cls, training: Training, history: Iterable[EpochRecord]) -> Self:
-        model, graph = training.model, training.graph
+        model = training.model
         return cls(
             config=training.config,
             buffer=model.config,
@@ -66,9 +66,7 @@ class RunInfo:
             history=list(history),
             base=type(model.base).__name__,
             parameters=model.num_buffer_parameters,
-            nodes=graph.num_nodes,
-            edges=graph.num_edges,
-            features=graph.x.size(1),
+            **training.size,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import logging
 import math
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from aggbuffer.supervision import Supervision
 
 logger = logging.getLogger("aggbuffer")
 
+_TRIED_STEPS = 50  # of each way to treat self-loops; on six graphs that told nearly always which ends better
+
 Perturbation = Callable[[Graph, torch.Generator], Data]
 
 
@@ -46,6 +48,7 @@ class _State:
     trained_epoch: int = 0
     history: list[EpochRecord] = field(default_factory=list)
     seconds: float = 0.0
+    self_loops: str = ""  # what "auto" has been decided to be
 
 
 class Training:
@@ -61,36 +64,52 @@ class Training:
         loss: losses.LossFunction | None,
         perturb: Perturbation | None,
     ) -> None:
-        self.model, self.graph = model, graph
-        self.parameters = model.buffer_parameters()
-        self.device = self.parameters[0].device
+        self._begin(model, config, loss, perturb)
+        self.graph = graph
         self._check_width()
         try:
             self.passes = choose_passes(model, graph, config.accelerate)
-            self.config = self._settled(config)
+            self.config = possible(config, weighs_loops(model))
+            if self.config.self_loops != "kept" and not self.passes.weighs_loops:
+                self.passes = PlainPasses(model, graph)
             self.teacher = self._teacher()
         except AggBufferError:
             raise
         except Exception as error:
             raise explain_failure(error, graph, model.base) from error
-        self.supervision = Supervision.of(graph, self.teacher.size(1), config, train_mask, val_mask)
+        self.supervision = Supervision.of(
+            graph.data, graph.num_nodes, graph.x.device, self.teacher.size(1), config, train_mask, val_mask
+        )
+        self.monitor: Monitor = choose_monitor(self)
+        self._keep_loops_unless_told()
+
+    def _begin(
+        self,
+        model: BufferedGNN,
+        config: FitConfig,
+        loss: losses.LossFunction | None,
+        perturb: Perturbation | None,
+    ) -> None:
+        """What every run has, whatever its epochs are made of."""
+        self.model, self.config = model, config
+        self.parameters = model.buffer_parameters()
+        self.device = self.parameters[0].device
         self.loss = losses.named(config.loss, detach_target=config.detach_target) if loss is None else loss
         self.custom_perturbation = perturb
-        self.monitor: Monitor = choose_monitor(self)
         self.generator = generator_on(self.device, config.seed)
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, fused=self._can_fuse())
 
-    def _settled(self, config: FitConfig) -> FitConfig:
-        """The settings with ``"auto"`` decided by what the model's layers can do."""
-        redrawn = config.self_loops != "kept" and weighs_loops(self.model)
-        if config.self_loops == "redrawn" and not redrawn:
-            raise ConfigError(
-                "self_loops='redrawn' needs a model whose layers all add self-loops themselves (GCNConv, SGConv with "
-                "add_self_loops=True); use self_loops='auto' or 'kept'."
-            )
-        if redrawn and not self.passes.weighs_loops:
-            self.passes = PlainPasses(self.model, self.graph)
-        return config.override(self_loops="redrawn" if redrawn else "kept")
+    @property
+    def size(self) -> dict[str, int]:
+        """How many nodes, edges and features the graph has."""
+        graph = self.graph
+        return {"nodes": graph.num_nodes, "edges": graph.num_edges, "features": graph.x.size(1)}
+
+    def _keep_loops_unless_told(self) -> None:
+        """Without labels, each way of perturbing would be judged by a loss of its own."""
+        no_choice = self.monitor.name == "rc_loss" or self.custom_perturbation is not None
+        if self.config.self_loops == "auto" and no_choice:
+            self.config = self.config.override(self_loops="kept")
 
     def _can_fuse(self) -> bool:
         return self.device.type in ("cpu", "cuda") and all(p.is_floating_point() for p in self.parameters)
@@ -124,22 +143,24 @@ class Training:
             if not self._resume(path, identity, state):
                 self._save(path, identity, state)  # a path that cannot be written to is refused here, not hours later
         if not state.history:
-            with self.passes.ready():
-                state.best_score = self.monitor.score(self.passes.run(self.passes.whole).detach())[0]
+            state.best_score = self._first_score()
         earlier = state.seconds
         stopped = self._finished(state)
         clean: Tensor | None = None
         heard = Callbacks(callbacks)
         try:
-            heard.start(RunInfo.of(self, state.history))
             started = saved = time.monotonic()
+            if self.config.self_loops == "auto":
+                self._try_loops(state)
+                if path is not None:
+                    self._save(path, identity, state)
+            heard.start(RunInfo.of(self, state.history))
             while not stopped:
-                with self.passes.ready():  # callbacks see the model as it is
-                    record, clean = self._epoch(len(state.history) + 1, clean)
+                record, clean = self._epoch(len(state.history) + 1, clean)
                 self._note(record, state)
                 state.seconds = earlier + time.monotonic() - started
                 try:
-                    asked_to_stop = heard.epoch(record)
+                    asked_to_stop = self._agreed(heard.epoch(record))
                 except BaseException:
                     if path is not None:  # between two epochs all is whole
                         self._save(path, identity, state)
@@ -157,16 +178,51 @@ class Training:
             heard.end(result)
         return result
 
+    def _try_loops(self, state: _State) -> None:
+        """Decide what becomes of self-loops by a few epochs of each way, after which the run begins."""
+        begin, scores = self._checkpoint(state), dict[str, float]()
+        epochs = min(-(-_TRIED_STEPS // self._steps_an_epoch), self.config.max_epochs)
+        for kind in ("kept", "redrawn"):
+            self.config, clean = self.config.override(self_loops=kind), None
+            while not self._finished(state) and len(state.history) < epochs:
+                record, clean = self._epoch(len(state.history) + 1, clean)
+                self._note(record, state)
+            scores[kind] = state.trained_score
+            self._go_to(begin, state)
+        state.self_loops = min(scores, key=scores.__getitem__)  # kept, if it makes no difference
+        self.config = self.config.override(self_loops=state.self_loops)
+        logger.info(
+            "tried %d epochs with self-loops kept (best %s %.4f) and redrawn (%.4f): going on with %s",
+            epochs, self.monitor.name, scores["kept"], scores["redrawn"], state.self_loops,
+        )  # fmt: skip
+
+    @property
+    def _steps_an_epoch(self) -> int:
+        return 1
+
     def _result(self, state: _State, stopped: str) -> FitResult:
         return FitResult(
             self.config, self.monitor.name, state.history, state.best_epoch, state.best_score, stopped, state.seconds
         )
+
+    def _first_score(self) -> float:
+        """What the monitor says of the untouched base."""
+        with self.passes.ready():
+            return self.monitor.score(self.passes.run(self.passes.whole).detach())[0]
+
+    def _agreed(self, stop: bool) -> bool:
+        """Whether the run stops as a callback has asked."""
+        return stop
 
     def _epoch(self, epoch: int, clean: Tensor | None) -> tuple[EpochRecord, Tensor | None]:
         """One step and its validation.
 
         Without dropout the clean pass of a step is the validation pass of the step before, so it is handed on.
         """
+        with self.passes.ready():  # callbacks see the model as it is
+            return self._step(epoch, clean)
+
+    def _step(self, epoch: int, clean: Tensor | None) -> tuple[EpochRecord, Tensor | None]:
         view = self.perturbed(self.generator)
         with self.model.dropping(self.config.dropout, self.generator):
             clean = self.passes.run(self.passes.whole) if clean is None else clean
@@ -175,15 +231,8 @@ class Training:
         if not isinstance(terms, losses.LossTerms):
             raise ConfigError(f"loss returned a {type(terms).__name__}; expected LossTerms(bias, robust).")
         total = terms.bias + self.config.strength * terms.robust
-        if not math.isfinite(total.item()):
-            raise ModelError(
-                f"The loss became {total.item()} in epoch {epoch}; lower lr (now {self.config.lr}) or scale the "
-                "features."
-            )
-        for parameter, gradient in zip(self.parameters, self._gradients(total), strict=True):
-            parameter.grad = gradient
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self._check_finite(total.item(), epoch)
+        self._move(self._gradients(total))
         self.passes.parameters_changed()
         reusable = self.config.dropout == 0
         with torch.set_grad_enabled(reusable):
@@ -191,6 +240,19 @@ class Training:
         score, val_loss, val_accuracy = self.monitor.score(after.detach())
         record = EpochRecord(epoch, terms.bias.item(), terms.robust.item(), total.item(), val_loss, val_accuracy, score)
         return record, after if reusable else None
+
+    def _check_finite(self, loss: float, epoch: int) -> None:
+        if not math.isfinite(loss):
+            raise ModelError(
+                f"The loss became {loss} in epoch {epoch}; lower lr (now {self.config.lr}) or scale the features."
+            )
+
+    def _move(self, gradients: Iterable[Tensor]) -> None:
+        """One step of the optimiser."""
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
 
     def _gradients(self, total: Tensor) -> tuple[Tensor, ...]:
         try:
@@ -236,40 +298,78 @@ class Training:
         with torch.no_grad():
             for parameter, value in zip(self.parameters, values, strict=True):
                 parameter.copy_(value)
+        self._parameters_changed()
+
+    def _parameters_changed(self) -> None:
+        self.passes.parameters_changed()
 
     def _save(self, path: Path, identity: str, state: _State) -> None:
+        self._checkpoint(state).write(path, identity)
+
+    def _checkpoint(self, state: _State) -> Checkpoint:
+        """Where the run stands between two epochs."""
         tensors: dict[str, Tensor] = {f"current.{i}": p for i, p in enumerate(self.parameters)}
         tensors |= {f"best.{i}": b for i, b in enumerate(state.best)}
         tensors |= optimizer_tensors(self.optimizer) | {"generator": self.generator.get_state()}
         progress = {k: v for k, v in asdict(state).items() if k != "best"}
-        Checkpoint(tensors, progress).write(path, identity)
+        return Checkpoint({name: tensor.detach().clone() for name, tensor in tensors.items()}, progress)
 
     def _identity(self) -> str:
+        return run_identity(self._settings(), fingerprint(self.model.base), self.graph, self._used())
+
+    def _settings(self) -> dict[str, Any]:
+        """What decides how a run goes, beside tensors."""
         # A function cannot be compared, but its name can.
         functions = [self.loss, self.custom_perturbation, self.model.forward_call]
         names = [getattr(function, "__qualname__", type(function).__name__) for function in functions]
-        settings = {"fit": self.config.to_dict(), "buffer": self.model.config.to_dict(), "functions": names}
+        fit = {name: value for name, value in self.config.to_dict().items() if name != "batch"}
+        return {"fit": fit, "buffer": self.model.config.to_dict(), "functions": names}
+
+    def _used(self) -> list[Tensor]:
+        """Training and validation nodes, and their labels."""
         seen = self.supervision
         used = [seen.train, seen.val]
         if seen.labels is not None:
             used.append(seen.labels.values[torch.cat(used)])
-        return run_identity(settings, fingerprint(self.model.base), self.graph, used)
+        return used
 
     def _resume(self, path: Path, identity: str, state: _State) -> bool:
         found = Checkpoint.read(path, identity)
         if found is None:
             return False
+        self._go_to(found, state)
+        if state.self_loops:
+            self.config = self.config.override(self_loops=state.self_loops)
+        logger.info("going on after epoch %d from %s", len(state.history), path)
+        return True
+
+    def _go_to(self, found: Checkpoint, state: _State) -> None:
         self._put([found.tensors[f"current.{i}"] for i in range(len(self.parameters))])
         for i, best in enumerate(state.best):
             best.copy_(found.tensors[f"best.{i}"])
         restore_optimizer(self.optimizer, found.tensors)
         self.generator.set_state(found.tensors["generator"])
-        history = [EpochRecord(**record) for record in found.progress.pop("history")]
         for name, value in found.progress.items():
             setattr(state, name, value)
-        state.history = history
-        logger.info("going on after epoch %d from %s", len(history), path)
-        return True
+        state.history = [EpochRecord(**record) for record in found.progress["history"]]
+
+
+def possible(config: FitConfig, weighs: bool, how: str = "") -> FitConfig:
+    """The settings without what cannot be done with self-loops.
+
+    Args:
+        config: As the user has given them.
+        weighs: Whether passes can change what the self-loops weigh.
+        how: What they need for that, beside layers that add them.
+    """
+    if weighs:
+        return config
+    if config.self_loops == "redrawn":
+        raise ConfigError(
+            "self_loops='redrawn' needs a model whose layers all add self-loops themselves (GCNConv, SGConv with "
+            f"add_self_loops=True){how}; use self_loops='auto' or 'kept'."
+        )
+    return config.override(self_loops="kept")
 
 
 def _check_same_nodes(x: object, expected: Tensor) -> None:
