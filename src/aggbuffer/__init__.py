@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aggbuffer.version import __version__
 
 if TYPE_CHECKING:
-    from aggbuffer import data, interop
+    from aggbuffer import data, interop, store
     from aggbuffer.attach import attach, detach
     from aggbuffer.compare import Comparison, compare
     from aggbuffer.config import BufferConfig, FitConfig
@@ -42,6 +42,7 @@ __all__ = [
     "interop",
     "load",
     "save",
+    "store",
 ]
 
 # Where each name lives; a module without names is public itself. Type checkers read the imports above instead.
@@ -57,6 +58,7 @@ _NAMES = {
     "interop": (),
     "io": ("load", "save"),
     "model": ("BufferedGNN",),
+    "store": (),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from aggbuffer.cli.commands import data, demo, fit, inspect, judge
+from aggbuffer.cli.commands import data, demo, fit, inspect, judge, store
 from aggbuffer.cli.session import USAGE, fail
 from aggbuffer.version import __version__
 
@@ -78,6 +78,7 @@ app.command("evaluate", epilog=judge.EVALUATE_EXAMPLE)(judge.evaluate)
 app.command("diagnose", epilog=judge.DIAGNOSE_EXAMPLE)(judge.diagnose)
 app.command("inspect", epilog=inspect.EXAMPLE)(inspect.inspect)
 app.add_typer(data.app, name="data")
+app.add_typer(store.app, name="store")
 
 
 def main() -> None:
