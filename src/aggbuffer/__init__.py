@@ -14,16 +14,18 @@ if TYPE_CHECKING:
     from aggbuffer import data, interop, store
     from aggbuffer.attach import attach, detach
     from aggbuffer.compare import Comparison, compare
-    from aggbuffer.config import BufferConfig, FitConfig
+    from aggbuffer.config import BatchConfig, BufferConfig, FitConfig
     from aggbuffer.diagnose import Diagnosis, diagnose
     from aggbuffer.errors import AggBufferError
     from aggbuffer.evaluate import Evaluation, evaluate
     from aggbuffer.fit import FitResult, fit
     from aggbuffer.io import load, save
     from aggbuffer.model import BufferedGNN
+    from aggbuffer.scale.layerwise import infer
 
 __all__ = [
     "AggBufferError",
+    "BatchConfig",
     "BufferConfig",
     "BufferedGNN",
     "Comparison",
@@ -39,6 +41,7 @@ __all__ = [
     "diagnose",
     "evaluate",
     "fit",
+    "infer",
     "interop",
     "load",
     "save",
@@ -49,7 +52,7 @@ __all__ = [
 _NAMES = {
     "attach": ("attach", "detach"),
     "compare": ("Comparison", "compare"),
-    "config": ("BufferConfig", "FitConfig"),
+    "config": ("BatchConfig", "BufferConfig", "FitConfig"),
     "data": (),
     "diagnose": ("Diagnosis", "diagnose"),
     "errors": ("AggBufferError",),
@@ -58,6 +61,7 @@ _NAMES = {
     "interop": (),
     "io": ("load", "save"),
     "model": ("BufferedGNN",),
+    "scale.layerwise": ("infer",),
     "store": (),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

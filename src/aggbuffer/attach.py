@@ -15,6 +15,8 @@ from aggbuffer.graph import Graph, coo, is_sparse_adjacency
 from aggbuffer.hooks import LayerHooks
 from aggbuffer.layers import LayerSpec, discover, forked_randomness
 from aggbuffer.model import BufferedGNN
+from aggbuffer.scale.source import is_source
+from aggbuffer.store.probe import probe_of
 
 # Which layers run does not depend on the edges, and the messages of all edges of a large graph may not fit into memory.
 _ENOUGH_EDGES = 2**17
@@ -33,7 +35,8 @@ def attach(
 
     Args:
         gnn: Any trained PyG model for one homogeneous graph.
-        data: The graph, a ``Data`` or a pair ``(x, edge_index)``; one evaluation pass on it finds the layers.
+        data: The graph, a ``Data``, a pair ``(x, edge_index)`` or a store; one evaluation pass on it, or on a small
+            part of a store, finds the layers.
         config: Where and how the buffer acts.
         forward: ``forward(model, data) -> logits``, how the library calls the model when it does so itself. The
             default is ``model(data.x, data.edge_index)`` with the edge weights and attributes that the signature
@@ -50,7 +53,7 @@ def attach(
     if not isinstance(config, BufferConfig):
         raise ConfigError(f"config is a {type(config).__name__}; expected a BufferConfig.")
     check_carries_none(gnn)
-    graph = Graph.of(data)
+    graph = Graph.of(probe_of(data) if is_source(data) else data)
     call = checked_forward(forward)
     if config.weighted_degree:
         _check_weights(graph)

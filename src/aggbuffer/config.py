@@ -73,6 +73,42 @@ class BufferConfig(_Config):
 
 
 @dataclass(frozen=True)
+class BatchConfig(_Config):
+    """How mini-batches are made.
+
+    Attributes:
+        seeds: How many nodes the loss of a step is computed on, over all processes.
+        fanout: How many in-edges of a node are sampled, the same at every hop; None for all of them.
+        clusters: Cut the graph into so many parts, and take unions of parts in place of sampled neighbourhoods.
+        steps_per_epoch: Steps between two validations; None for one pass over all nodes.
+        prefetch: How many batches are sampled ahead, in a thread of their own; results do not depend on it.
+        memory: Bytes that validation, layer by layer, may take beyond the graph.
+    """
+
+    seeds: int = 1024
+    fanout: int | None = None
+    clusters: int | None = None
+    steps_per_epoch: int | None = None
+    prefetch: int = 1
+    memory: int = 2**30
+
+    def __post_init__(self) -> None:
+        check_integer("seeds", self.seeds, 1)
+        if isinstance(self.fanout, tuple | list):
+            raise ConfigError(
+                f"fanout must be one number or None (got {self.fanout!r}); a node has one sample at whatever hop it "
+                "is met, so that no result depends on how seeds are divided."
+            )
+        for name in ("fanout", "clusters", "steps_per_epoch"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), 1)
+        check_integer("prefetch", self.prefetch, 0)
+        check_integer("memory", self.memory, 1)
+        if self.clusters is not None and self.fanout is not None:
+            raise ConfigError("clusters takes all edges inside a union of parts, so fanout has no meaning; give one.")
+
+
+@dataclass(frozen=True)
 class FitConfig(_Config):
     """How the buffer is trained.
 
@@ -94,6 +130,7 @@ class FitConfig(_Config):
         accelerate: Take the fast path where model and graph allow it; its results differ from the plain path's by
             rounding only.
         detach_target: Stop gradients through the clean side of the robustness term.
+        batch: Train on mini-batches of this kind; None for the whole graph in every step.
     """
 
     drop_edge: float = 0.5
@@ -110,8 +147,13 @@ class FitConfig(_Config):
     self_loops: SelfLoops = "kept"
     detach_target: bool = False
     accelerate: bool = True
+    batch: BatchConfig | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.batch, Mapping):  # as ``to_dict`` writes it
+            object.__setattr__(self, "batch", BatchConfig.from_dict(self.batch))
+        if self.batch is not None and not isinstance(self.batch, BatchConfig):
+            raise ConfigError(f"batch must be a BatchConfig or None (got {self.batch!r}).")
         for name in ("drop_edge", "strength", "dropout", "lr", "patience", "max_epochs", "seed"):
             value = getattr(self, name)
             if isinstance(value, numbers.Number) and hasattr(value, "item"):  # a numpy scalar, which JSON does not know

@@ -50,6 +50,14 @@ class Accelerator(Protocol):
         """Whether layer ``index`` has added the terms of its hops itself."""
 
 
+class Masks(Protocol):
+    """Dropout masks from elsewhere than a generator."""
+
+    def mask(self, layer: int, x: Tensor, ratio: float) -> DropoutMask:
+        """The mask for what layer number ``layer`` receives, ``x`` ``[N, width]``."""
+        ...
+
+
 class ForwardPass:
     """What the layers of one forward pass share.
 
@@ -119,7 +127,10 @@ class LayerHooks:
         ratio, generator = self.owner._dropout
         if ratio == 0 or self.index == 0:
             return None
-        mask = DropoutMask.draw(x, ratio, generator)
+        if generator is None or isinstance(generator, torch.Generator):
+            mask = DropoutMask.draw(x, ratio, generator)
+        else:
+            mask = generator.mask(self.index, x, ratio)
         dropped = mask.apply(x)
         if self.owner._accelerator is not None:
             self.owner._accelerator.dropped(x, dropped, mask)

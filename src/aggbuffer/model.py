@@ -14,7 +14,7 @@ from aggbuffer.buffer import AggregationBuffer
 from aggbuffer.config import BufferConfig
 from aggbuffer.fast.inference import Inference
 from aggbuffer.forward import Forward, checked_logits
-from aggbuffer.hooks import Accelerator, ForwardPass, LayerHooks
+from aggbuffer.hooks import Accelerator, ForwardPass, LayerHooks, Masks
 from aggbuffer.layers import LayerSpec
 
 
@@ -47,7 +47,7 @@ class BufferedGNN(nn.Module):
         self._inference = Inference()
         self._pass: ForwardPass | None = None
         self._accelerator: Accelerator | None = None
-        self._dropout: tuple[float, torch.Generator | None] = (0.0, None)
+        self._dropout: tuple[float, torch.Generator | Masks | None] = (0.0, None)
         modules = dict(base.named_modules())
         with torch.inference_mode(False):  # what is made in that mode can never be trained
             self._starts, blocks = _make_blocks(specs, modules, config)
@@ -102,7 +102,7 @@ class BufferedGNN(nn.Module):
             self._accelerates = before
 
     @contextmanager
-    def dropping(self, ratio: float, generator: torch.Generator | None = None) -> Iterator[BufferedGNN]:
+    def dropping(self, ratio: float, generator: torch.Generator | Masks | None = None) -> Iterator[BufferedGNN]:
         """Inside, every layer but the first receives its input with a share ``ratio`` of the entries dropped."""
         before, self._dropout = self._dropout, (ratio, generator)
         try:

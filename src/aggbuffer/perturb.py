@@ -61,7 +61,12 @@ class DropoutMask:
         """A mask for the entries of ``x``."""
         words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
         words.random_(-(2**63), None, generator=generator)
-        return cls(words.view(torch.uint8)[: x.numel()].view(x.shape), min(round(ratio * 256), 255))
+        return cls(words.view(torch.uint8)[: x.numel()].view(x.shape), cls.threshold_of(ratio))
+
+    @staticmethod
+    def threshold_of(ratio: float) -> int:
+        """The threshold that drops a share ``ratio`` of the entries."""
+        return min(round(ratio * 256), 255)
 
     def apply(self, x: Tensor) -> Tensor:
         """``x * mask``, with a gradient."""

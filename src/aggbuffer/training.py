@@ -223,7 +223,8 @@ class Training:
         # A function cannot be compared, but its name can.
         functions = [self.loss, self.custom_perturbation, self.model.forward_call]
         names = [getattr(function, "__qualname__", type(function).__name__) for function in functions]
-        settings = {"fit": self.config.to_dict(), "buffer": self.model.config.to_dict(), "functions": names}
+        fit = {name: value for name, value in self.config.to_dict().items() if name != "batch"}
+        settings = {"fit": fit, "buffer": self.model.config.to_dict(), "functions": names}
         seen = self.supervision
         used = [seen.train, seen.val]
         if seen.labels is not None:

@@ -1,4 +1,4 @@
-"""A graph on disk as the library sees it: arrays that are mapped, of which only what is touched is ever read."""
+"""A graph on disk as a :class:`~aggbuffer.scale.source.NodeSource`: arrays that are mapped and read where touched."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from aggbuffer.data.splits import MASKS
 from aggbuffer.errors import GraphError
 from aggbuffer.files import checked_path
+from aggbuffer.scale.source import Layout, Nodes
 from aggbuffer.store.layout import COLUMN, DEGREE, FEATURES, LABELS, META, POINTER, WEIGHT, Meta, checksums
 
-_PROBED_EDGES = 2**14
+_EDGE_WEIGHT = "edge_weight"
 
 
 class GraphStore:
@@ -30,6 +30,9 @@ class GraphStore:
         weight: ``[E]`` float32, or None.
         y: Labels, ``[N]`` or ``[N, L]``, or None.
     """
+
+    layout: Layout = "edge_index"
+    dtype = torch.float32
 
     def __init__(self, path: Path, meta: Meta) -> None:
         self.path, self.meta = path, meta
@@ -59,28 +62,40 @@ class GraphStore:
         """Whether every edge but self-loops has its reverse."""
         return self.meta.undirected
 
-    def features(self, nodes: Tensor) -> Tensor:
-        """Features of some nodes, ``[M, F]``."""
-        return self._features.index_select(0, nodes)
+    @property
+    def has_loops(self) -> bool:
+        return self.meta.self_loops > 0
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """What batches carry along for their nodes."""
+        return (*(["y"] if self.y is not None else []), *self._masks)
+
+    @property
+    def edge_names(self) -> tuple[str, ...]:
+        """What batches carry along for their edges."""
+        return () if self.weight is None else (_EDGE_WEIGHT,)
+
+    def features(self, nodes: Nodes) -> Tensor:
+        """Features of some nodes, ``[M, F]`` in memory."""
+        return _read(self._features, nodes)
+
+    def node_values(self, name: str, nodes: Nodes) -> Tensor:
+        """Labels (``"y"``) or a mask of some nodes, ``[M, …]`` in memory."""
+        values = self.get(name)
+        assert values is not None
+        return _read(values, nodes)
+
+    def edge_values(self, name: str, edges: Nodes) -> Tensor:
+        """Weights of some edges by their numbers, ``[M]`` in memory."""
+        assert name == _EDGE_WEIGHT
+        assert self.weight is not None
+        return _read(self.weight, edges)
 
     def get(self, name: str, default: Tensor | None = None) -> Tensor | None:
         """Labels (``"y"``) or a mask, as a ``Data`` gives them."""
         found = self.y if name == "y" else self._masks.get(name)
         return default if found is None else found
-
-    def probe(self) -> Data:
-        """A small part of the graph, enough to see which layers a model runs: some nodes and what leads to them."""
-        last = int(torch.searchsorted(self.pointer, _PROBED_EDGES).clamp(2, self.num_nodes))
-        targets = torch.arange(last)
-        begin, end = int(self.pointer[0]), int(self.pointer[last])
-        source = self.column[begin:end][:_PROBED_EDGES].long()
-        target = torch.repeat_interleave(targets, self.pointer[: last + 1].diff())[:_PROBED_EDGES]
-        nodes, places = torch.unique(torch.cat([targets, source]), return_inverse=True)
-        edge_index = torch.stack([places[last:], torch.searchsorted(nodes, target)])
-        data = Data(x=self.features(nodes), edge_index=edge_index)
-        if self.weight is not None:
-            data.edge_weight = self.weight[begin:end][:_PROBED_EDGES].clone()
-        return data
 
     def _map(self, name: str) -> Tensor:
         array = np.load(self.path / name, mmap_mode="r", allow_pickle=False)
@@ -90,6 +105,10 @@ class GraphStore:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the array cannot be written to, which nothing here does
             return torch.from_numpy(array)
+
+
+def _read(values: Tensor, at: Nodes) -> Tensor:
+    return values[at].clone() if isinstance(at, slice) else values.index_select(0, at)
 
 
 def open(path: str | Path) -> GraphStore:

@@ -68,6 +68,15 @@ def fit(
     accelerate: Annotated[
         bool, _setting("--accelerate/--no-accelerate", told="Take the fast path where there is one.")
     ] = FitConfig.accelerate,
+    batch_size: Annotated[
+        int | None, _setting(told="Train on mini-batches of so many nodes, for graphs too large for one pass.")
+    ] = None,
+    fanout: Annotated[
+        int | None, _setting(told="How many in-edges of a node a mini-batch samples; all without it.")
+    ] = None,
+    clusters: Annotated[
+        int | None, _setting(told="Cut the graph into so many parts; a mini-batch is a union of some.")
+    ] = None,
     site: Annotated[
         str, _setting(told="Where the buffer acts: aggregation or output.", panel=_BUFFER)
     ] = BufferConfig.site,
@@ -88,6 +97,8 @@ def fit(
     """
     settings = locals()
     with session(as_json=as_json, quiet=quiet, debug=debug) as work:
+        given = {"seeds": batch_size, "fanout": fanout, "clusters": clusters}
+        settings["batch"] = {name: value for name, value in given.items() if value is not None} or None
         config = FitConfig.from_dict({name: settings[name] for name in FitConfig().to_dict()})
         buffer_config = BufferConfig.from_dict({name: settings[name] for name in BufferConfig().to_dict()})
         from aggbuffer.cli.inputs import check_writable, read_inputs
