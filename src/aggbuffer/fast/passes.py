@@ -46,8 +46,11 @@ class FastPasses(FastLayers):
         self, model: BufferedGNN, graph: Graph, *, features: Features | None = None, keep_first: bool = False
     ) -> None:
         super().__init__(graph, features, differentiable=not keep_first)
-        self.model = model
-        self._keep_first = keep_first
+        self._own(model, keep_first=keep_first)
+
+    def _own(self, model: BufferedGNN, *, keep_first: bool = False) -> None:
+        """What a pass needs besides the graph."""
+        self.model, self._keep_first = model, keep_first
         self._hops_made_by = -1
         self._projected: dict[int, Tensor] = {}
         self._beside: tuple[Tensor, int, Tensor] | None = None  # H, block, and what of its term H has given already

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -29,6 +29,10 @@ class Draw(Protocol):
         """What the self-loop that a layer adds weighs at each node, ``[n]``; None for 1."""
         ...
 
+    def turned(self) -> Draw:
+        """The same of the graph whose edges are turned round."""
+        ...
+
 
 @dataclass(frozen=True)
 class DropEdge:
@@ -47,13 +51,15 @@ class DropEdge:
     share: float
     directions: Directions = "together"
     weighs_loops: bool = False
+    is_turned: bool = False
 
     def kept(self, source: Tensor, target: Tensor, edges: Tensor | slice) -> Tensor:
         key = key_of(self.seed, self.step, DROP)
         if self.directions == "together":
             gone = below(key, self.share, torch.minimum(source, target), torch.maximum(source, target))
         else:
-            gone = below(key, self.share, source, target)
+            ends = (target, source) if self.is_turned else (source, target)
+            gone = below(key, self.share, *ends)
         return gone.logical_not_().logical_or_(source == target)
 
     def loops(self, nodes: Tensor, dtype: torch.dtype) -> Tensor | None:
@@ -61,12 +67,21 @@ class DropEdge:
             return None
         return 2.0 - below(key_of(self.seed, self.step, LOOP), self.share, nodes).to(dtype)
 
+    def turned(self) -> Draw:
+        return replace(self, is_turned=not self.is_turned)
+
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A perturbed graph given by the edges that it keeps, ``[E]`` bool by their numbers."""
+    """A perturbed graph given by the edges that it keeps.
+
+    Attributes:
+        mask: ``[E]`` bool by the numbers of the edges.
+        mask_turned: The same by their numbers in the graph turned round; where a layer asks for that.
+    """
 
     mask: Tensor
+    mask_turned: Tensor | None = None
     weighs_loops = False
 
     def kept(self, source: Tensor, target: Tensor, edges: Tensor | slice) -> Tensor:
@@ -74,6 +89,10 @@ class Kept:
 
     def loops(self, nodes: Tensor, dtype: torch.dtype) -> Tensor | None:
         return None
+
+    def turned(self) -> Draw:
+        assert self.mask_turned is not None
+        return Kept(self.mask_turned, self.mask)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,8 @@ that of SplitMix64, in the 64-bit arithmetic that wraps around.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -39,7 +41,7 @@ def words(key: int, *numbers: Tensor) -> Tensor:
 
 def below(key: int, share: float, *numbers: Tensor) -> Tensor:
     """Whether the draw in [0, 1) is below ``share``, bool."""
-    return words(key, *numbers).bitwise_and_(2**_BITS - 1) < round(share * 2**_BITS)
+    return cast(Tensor, words(key, *numbers).bitwise_and_(2**_BITS - 1) < round(share * 2**_BITS))
 
 
 def uniform(key: int, *numbers: Tensor) -> Tensor:

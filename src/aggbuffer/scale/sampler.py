@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -79,9 +80,9 @@ class Relabelling:
 
     def add(self, nodes: Tensor) -> Tensor:
         """Those of ``nodes`` that are new, each once and in order, which now have a place."""
-        new = nodes[self._place[nodes] < 0].unique()
+        new = torch.unique(nodes[self._place[nodes] < 0])
         self.append(new)
-        return new
+        return cast(Tensor, new)
 
     def append(self, nodes: Tensor) -> None:
         """Give places to nodes that are new and each there once."""

@@ -36,6 +36,7 @@ class NodeSource(Protocol):
         layout: How the model expects its edges.
         node_names: Attributes of nodes, beside the features, that batches carry along.
         edge_names: Attributes of edges, such as ``"edge_weight"``, that batches carry along.
+        matrix: The features as one tensor ``[N, F]``, which may be memory-mapped; None where there is none.
     """
 
     @property
@@ -62,6 +63,8 @@ class NodeSource(Protocol):
     def node_names(self) -> tuple[str, ...]: ...
     @property
     def edge_names(self) -> tuple[str, ...]: ...
+    @property
+    def matrix(self) -> Tensor | None: ...
 
     def features(self, nodes: Nodes) -> Tensor:
         """``[n, F]`` in memory, in the order of ``nodes``."""
@@ -110,6 +113,10 @@ class GraphSource:
         self.node_names = tuple(key for key in named if data.is_node_attr(key) and key not in self.edge_names)
         if self.layout != "edge_index":
             self.edge_names = (*self.edge_names, VALUES)
+
+    @property
+    def matrix(self) -> Tensor:
+        return self.graph.x
 
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor]:
@@ -193,7 +200,7 @@ def pointer_of(counts: Tensor) -> Tensor:
     return pointer
 
 
-def subgraph(source: NodeSource, nodes: Tensor, ends: Tensor, edges: Tensor, x: Tensor | None = None) -> Data:
+def subgraph(source: NodeSource, nodes: Nodes, ends: Tensor, edges: Tensor) -> Data:
     """Some nodes and edges as the ``Data`` that a model of this graph is called with.
 
     Args:
@@ -201,9 +208,9 @@ def subgraph(source: NodeSource, nodes: Tensor, ends: Tensor, edges: Tensor, x: 
         nodes: ``[n]`` numbers in it.
         ends: ``[2, e]`` source and target of each edge among ``nodes``, by their places there, sorted by target.
         edges: ``[e]`` their numbers in the whole graph.
-        x: ``[n, F]`` features, where they are at hand.
     """
-    data = Data(x=source.features(nodes) if x is None else x)
+    x = source.features(nodes)
+    data = Data(x=x)
     for name in source.node_names:
         data[name] = source.node_values(name, nodes)
     for name in source.edge_names:
@@ -213,7 +220,7 @@ def subgraph(source: NodeSource, nodes: Tensor, ends: Tensor, edges: Tensor, x: 
         data.edge_index = ends
     else:
         values = source.edge_values(VALUES, edges) if VALUES in source.edge_names else torch.ones(edges.numel())
-        data.adj_t = _adjacency_of(source.layout, ends, values, nodes.numel())
+        data.adj_t = _adjacency_of(source.layout, ends, values, x.size(0))
     return data
 
 
