@@ -100,9 +100,9 @@ def fast_form(conv: nn.Module) -> FastForm | None:
     if hasattr(conv, "fast_form"):
         return cast(FastForm, conv.fast_form)
     if type(conv) is GCNConv and conv.normalize and conv.add_self_loops and not conv.improved and conv.aggr == "add":
-        return (lambda p, x: _gcn(cast(GCNConv, conv), p, x)) if _is_plain(conv.lin, bias=False) else None
+        return (lambda p, x: _gcn(cast(GCNConv, conv), p, x)) if is_plain(conv.lin, bias=False) else None
     if type(conv) is SAGEConv and conv.aggr == "mean" and not conv.project and not conv.normalize:
-        plain = _is_plain(conv.lin_l) and (not conv.root_weight or _is_plain(conv.lin_r, bias=False))
+        plain = is_plain(conv.lin_l) and (not conv.root_weight or is_plain(conv.lin_r, bias=False))
         return (lambda p, x: _sage(cast(SAGEConv, conv), p, x)) if plain else None
     if type(conv) is GINConv and conv.aggr == "add":
         return lambda p, x: _gin(cast(GINConv, conv), p, x)
@@ -113,7 +113,7 @@ def sgc_propagation(conv: nn.Module) -> bool:
     """Whether the conv is an SGConv whose hops a view can make."""
     if type(conv) is not SGConv or not is_as_built(conv):
         return False
-    return bool(conv.add_self_loops and conv.aggr == "add" and _is_plain(conv.lin))
+    return bool(conv.add_self_loops and conv.aggr == "add" and is_plain(conv.lin))
 
 
 def is_as_built(conv: nn.Module) -> bool:
@@ -133,7 +133,7 @@ def is_as_built(conv: nn.Module) -> bool:
     return all(isinstance(getattr(hook, "__self__", None), LayerHooks) for hook in hooks)
 
 
-def _is_plain(linear: nn.Module | Tensor, bias: bool | None = None) -> bool:
+def is_plain(linear: nn.Module | Tensor, bias: bool | None = None) -> bool:
     """Whether a layer's linear map is PyG's own, with nothing around it: no adapter, no hook, no parametrisation."""
     if not isinstance(linear, Linear) or type(linear) is not Linear:
         return False

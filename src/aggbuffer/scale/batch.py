@@ -62,7 +62,7 @@ class Sampler:
         hops: How often the model aggregates, and so how far the neighbourhoods reach.
         fanout: How many in-edges of a node are sampled; None for all.
         seed: Of the samples.
-        sees_rim: Whether to look at the in-edges of nodes at the rim too, which tell their degree once edges are dropped.
+        sees_rim: Whether to look at the in-edges of nodes at the rim too, which tell their degree on perturbed graphs.
     """
 
     def __init__(self, source: NodeSource, hops: int, fanout: int | None, seed: int, *, sees_rim: bool) -> None:

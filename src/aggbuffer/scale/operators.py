@@ -12,7 +12,7 @@ from torch_geometric.nn import ChebConv
 from aggbuffer.fast.csr import Csr
 from aggbuffer.scale.draws import Draw
 from aggbuffer.scale.sampler import in_edges
-from aggbuffer.scale.source import NodeSource, Nodes
+from aggbuffer.scale.source import Nodes, NodeSource
 from aggbuffer.scale.tables import chunks
 
 _EDGE = 96  # bytes that an edge takes while it is looked at

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from torch import Tensor, nn
 
 from aggbuffer.fast.features import Features
 from aggbuffer.fast.layers import FastForm
 from aggbuffer.fast.passes import FastPasses
 from aggbuffer.fast.tall import times
-from aggbuffer.hooks import Masks
 from aggbuffer.model import BufferedGNN
 from aggbuffer.scale.batch import Batch
 from aggbuffer.scale.draws import Draw

@@ -57,8 +57,8 @@ def in_edges(source: NodeSource, nodes: Tensor, fanout: int | None = None, key: 
 def _without_replacement(nodes: Tensor, counts: Tensor, size: int, key: int) -> Tensor:
     """``size`` different whole numbers below each node's count, ``[n, size]``, in order.
 
-    Floyd's algorithm: number j is drawn from those up to ``count - size + j``, and where it has been chosen before, that
-    limit itself is taken, which cannot have been.
+    Floyd's algorithm: number j is drawn from those up to ``count - size + j``, and where it has been chosen before,
+    that limit itself is taken, which cannot have been.
     """
     chosen = torch.empty(nodes.numel(), size, dtype=torch.int64)
     for j in range(size):

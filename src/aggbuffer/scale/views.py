@@ -22,7 +22,7 @@ class Remaining:
     Attributes:
         mask: ``[e]`` bool, which of the batch's edges.
         degree: ``[n]`` float32, the degree D~ of every node in the perturbed whole graph. Of a node of which all
-            in-edges were looked at it is exact; of one with sampled in-edges it is D times the share of them that remain.
+            in-edges were looked at it is exact; of others it is D times the share that remains of the sampled ones.
         loops: ``[n]`` what self-loops weigh, or None.
     """
 
@@ -145,7 +145,7 @@ class BatchView(View):
         return rows, columns, value
 
     def _stands_for(self, loops: bool) -> Tensor:
-        """For how many in-edges of the whole graph each of a node's here stands, ``[n]``; with ``loops``, others only."""
+        """For how many of a node's in-edges each of those here stands, ``[n]``; ``loops`` counts no self-loops."""
         batch = self.batch
         counts = batch.pointer.diff()
         total = batch.total.to(self._known.dtype)
