@@ -16,7 +16,7 @@ from aggbuffer.hooks import LayerHooks
 from aggbuffer.layers import LayerSpec, discover, forked_randomness
 from aggbuffer.model import BufferedGNN
 from aggbuffer.scale.source import is_source
-from aggbuffer.store.probe import probe_of
+from aggbuffer.scale.trial import probe as part_of
 
 # Which layers run does not depend on the edges, and the messages of all edges of a large graph may not fit into memory.
 _ENOUGH_EDGES = 2**17
@@ -53,7 +53,7 @@ def attach(
     if not isinstance(config, BufferConfig):
         raise ConfigError(f"config is a {type(config).__name__}; expected a BufferConfig.")
     check_carries_none(gnn)
-    graph = Graph.of(probe_of(data) if is_source(data) else data)
+    graph = Graph.of(part_of(data).graph.data if is_source(data) else data)
     call = checked_forward(forward)
     if config.weighted_degree:
         _check_weights(graph)

@@ -29,6 +29,7 @@ class GraphStore:
         degree: ``[N]`` float32, in-degree without self-loops.
         weight: ``[E]`` float32, or None.
         y: Labels, ``[N]`` or ``[N, L]``, or None.
+        matrix: Features, ``[N, F]`` float32.
     """
 
     layout: Layout = "edge_index"
@@ -40,7 +41,7 @@ class GraphStore:
         self.weight = self._map(WEIGHT) if WEIGHT in meta.files else None
         self.y = self._map(LABELS) if LABELS in meta.files else None
         self._masks = {name: self._map(f"{name}.npy") for name in MASKS if f"{name}.npy" in meta.files}
-        self._features = self._map(FEATURES)
+        self.matrix = self._map(FEATURES)
 
     def __repr__(self) -> str:
         return f"GraphStore({str(self.path)!r}, {self.num_nodes:,} nodes, {self.num_edges:,} edges)"
@@ -78,7 +79,7 @@ class GraphStore:
 
     def features(self, nodes: Nodes) -> Tensor:
         """Features of some nodes, ``[M, F]`` in memory."""
-        return _read(self._features, nodes)
+        return _read(self.matrix, nodes)
 
     def node_values(self, name: str, nodes: Nodes) -> Tensor:
         """Labels (``"y"``) or a mask of some nodes, ``[M, …]`` in memory."""
