@@ -80,11 +80,16 @@ def run_identity(settings: Mapping[str, Any], base: str, graph: Graph, used: Ite
         graph: Its features, edges, weights and attributes count.
         used: Training and validation nodes, and their labels.
     """
-    digest = hashlib.sha256(json.dumps([settings, base], sort_keys=True).encode())
     weights = [graph.data.get(key) for key in ("edge_weight", "edge_attr")]
     adjacency = graph.data.get("adj_t")
     values = None if adjacency is None else coo(adjacency)[2]
-    for tensor in (graph.x, graph.source, graph.target, *weights, values, *used):
+    return digest_of([settings, base], (graph.x, graph.source, graph.target, *weights, values, *used))
+
+
+def digest_of(header: object, tensors: Iterable[Tensor | None]) -> str:
+    """A digest of JSON-ready values and of tensors."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for tensor in tensors:
         if tensor is None:
             digest.update(b"none;")
             continue

@@ -20,6 +20,9 @@ from aggbuffer.layers import evaluation_mode
 from aggbuffer.model import BufferedGNN
 from aggbuffer.progress import show_progress
 from aggbuffer.result import Callback, EpochRecord, FitResult
+from aggbuffer.scale.ranks import Ranks
+from aggbuffer.scale.source import GraphSource, is_source
+from aggbuffer.scale.training import BatchTraining
 from aggbuffer.training import Perturbation, Training
 
 __all__ = ["Callback", "EpochRecord", "FitResult", "Perturbation", "fit"]
@@ -38,6 +41,8 @@ def fit(
     callbacks: Iterable[Callback] = (),
     loss: losses.LossFunction | str | None = None,
     perturb: Perturbation | None = None,
+    loader: Iterable[Any] | None = None,
+    ranks: Ranks | None = None,
     **overrides: Any,
 ) -> FitResult:
     """Train the buffers alone; the best state is in the model on return, and the base is as it was.
@@ -47,7 +52,7 @@ def fit(
 
     Args:
         model: What :func:`attach` returned.
-        data: The graph to train on.
+        data: The graph to train on, in memory or on disk.
         config: Settings; single ones may be given as keywords instead, as in ``fit(model, data, drop_edge=0.7)``.
         train_mask: Nodes of the bias term: a name in ``data``, a bool mask, or node numbers. Without it, all nodes
             that are not held out.
@@ -58,6 +63,10 @@ def fit(
         callbacks: Called with every :class:`EpochRecord`; one that returns True ends the run.
         loss: A name that ``config`` knows, or a function of your own.
         perturb: ``perturb(graph, generator) -> Data`` instead of DropEdge.
+        loader: A PyG loader to train on the batches of, such as ``NeighborLoader``; its batches need ``n_id``. Their
+            first ``batch_size`` nodes are what the loss is computed on, or all nodes where they do not tell. Which
+            batches come is the loader's own matter, so a resumed run may see others.
+        ranks: The processes that share the work; each calls ``fit`` with the same arguments.
 
     Raises:
         AggBufferError: For input that cannot be used, before anything was changed.
@@ -87,10 +96,19 @@ def fit(
         torch.autocast(device, enabled=False),
         kept_between_steps(),
     ):
-        graph = Graph.of(data)
-        if any(isinstance(value, Tensor) and value.is_inference() for value in graph.data.to_dict().values()):
-            raise GraphError("The graph was made in inference mode, which allows no training; pass data.clone().")
-        training = Training(model, graph, config, train_mask, val_mask, loss, perturb)
+        source = data if is_source(data) else GraphSource(Graph.of(data))
+        if isinstance(source, GraphSource):
+            given = source.graph.data.to_dict().values()
+            if any(isinstance(value, Tensor) and value.is_inference() for value in given):
+                raise GraphError("The graph was made in inference mode, which allows no training; pass data.clone().")
+        if config.batch is not None or loader is not None or ranks is not None:
+            training: Training = BatchTraining(
+                model, source, config, train_mask, val_mask, loss, perturb, loader, ranks
+            )
+        elif isinstance(source, GraphSource):
+            training = Training(model, source.graph, config, train_mask, val_mask, loss, perturb)
+        else:
+            raise ConfigError("A graph on disk is trained on in mini-batches; pass batch=aggbuffer.BatchConfig(...).")
         with show_progress(progress, config, training.monitor.name) as report:
             return training.run(path, checkpoint_every, [report, *callbacks])
 

@@ -14,6 +14,7 @@ from aggbuffer.perturb import generator_on
 from aggbuffer.targets import Labels
 
 if TYPE_CHECKING:
+    from aggbuffer.supervision import Supervision
     from aggbuffer.training import Training
 
 logger = logging.getLogger("aggbuffer")
@@ -70,16 +71,24 @@ class LabelFreeMonitor:
 def choose_monitor(training: Training) -> Monitor:
     """The monitor that the settings ask for; the label-free one where there is nothing else to go by."""
     wanted, seen = training.config.monitor, training.supervision
-    if wanted == "rc_loss":
+    if wants_no_labels(wanted, seen):
         return LabelFreeMonitor(training)
+    assert seen.labels is not None
+    return LabelledMonitor(wanted, seen.labels, seen.val)
+
+
+def wants_no_labels(wanted: str, seen: Supervision) -> bool:
+    """Whether a run is stopped on the loss itself, as asked for or for want of labels."""
+    if wanted == "rc_loss":
+        return True
     if wanted == "val_accuracy" and seen.task == "regression":
         raise ConfigError("monitor='val_accuracy' does not apply to regression; use 'val_loss' or 'rc_loss'.")
     if seen.labels is None:
         logger.warning(
             "No labelled validation nodes: training stops on the loss itself over held-out nodes (monitor='rc_loss')."
         )
-        return LabelFreeMonitor(training)
-    return LabelledMonitor(wanted, seen.labels, seen.val)
+        return True
+    return False
 
 
 def accuracy_of(logits: Tensor, labels: Labels, nodes: Tensor) -> float:

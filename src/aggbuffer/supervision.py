@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from aggbuffer.config import FitConfig
 from aggbuffer.errors import ConfigError, GraphError
-from aggbuffer.graph import Graph
 from aggbuffer.perturb import generator_on
 from aggbuffer.targets import Labels, Task, infer_task, refuse_overlap, select
 
@@ -34,29 +34,38 @@ class Supervision:
 
     @classmethod
     def of(
-        cls, graph: Graph, outputs: int, config: FitConfig, train_mask: str | Tensor, val_mask: str | Tensor
+        cls,
+        data: Any,
+        count: int,
+        device: torch.device,
+        outputs: int,
+        config: FitConfig,
+        train_mask: str | Tensor,
+        val_mask: str | Tensor,
     ) -> Supervision:
         """Find them in the graph.
 
         Args:
-            graph: The graph.
+            data: What has labels and masks by name.
+            count: N.
+            device: Of the features.
             outputs: C, how many outputs the model has.
             config: Settings of the fit.
             train_mask: A name in the data, a bool mask, or node numbers.
             val_mask: Likewise.
         """
-        count, y = graph.num_nodes, graph.data.get("y")
+        y = data.get("y")
         if y is not None and not isinstance(y, Tensor):
             raise GraphError(f"data.y is a {type(y).__name__}; expected a tensor with one row per node.")
-        train = _named(graph, train_mask, "train_mask")
-        val = _named(graph, val_mask, "val_mask")
+        train = _named(data, count, train_mask, "train_mask")
+        val = _named(data, count, val_mask, "val_mask")
         if config.loss == "cross_entropy" and (y is None or train is None or val is None):
             raise ConfigError("loss='cross_entropy' needs data.y, a train_mask and a val_mask; give all three.")
         if train is not None and val is not None:
             refuse_overlap(train, val, ("train_mask", "val_mask"))
         labelled = y is not None and val is not None
         if val is None:
-            val = _held_out(train, count, config.seed).to(graph.x.device)
+            val = _held_out(train, count, config.seed).to(device)
         if train is None:
             train = _others(val, count)
         used = val if config.loss != "cross_entropy" else torch.cat([train, val])
@@ -64,8 +73,8 @@ class Supervision:
         return cls(train, val, labels, labels.task if labels else infer_task(y, outputs, config.task))
 
 
-def _named(graph: Graph, mask: str | Tensor, usual: str) -> Tensor | None:
-    nodes = select(graph.data, mask, graph.num_nodes)
+def _named(data: Any, count: int, mask: str | Tensor, usual: str) -> Tensor | None:
+    nodes = select(data, mask, count)
     if nodes is None and mask is not None and mask != usual:
         raise GraphError(f"The graph has no {mask!r}; set data.{mask}, or name the {usual} that it has.")
     return nodes

@@ -6,7 +6,7 @@ import logging
 import math
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,8 @@ class Training:
         loss: losses.LossFunction | None,
         perturb: Perturbation | None,
     ) -> None:
-        self.model, self.graph, self.config = model, graph, config
-        self.parameters = model.buffer_parameters()
-        self.device = self.parameters[0].device
+        self._begin(model, config, loss, perturb)
+        self.graph = graph
         self._check_width()
         try:
             self.passes = choose_passes(model, graph, config.accelerate)
@@ -71,15 +70,29 @@ class Training:
             raise
         except Exception as error:
             raise explain_failure(error, graph, model.base) from error
-        self.supervision = Supervision.of(graph, self.teacher.size(1), config, train_mask, val_mask)
-        self.loss = losses.named(config.loss, detach_target=config.detach_target) if loss is None else loss
+        self.supervision = Supervision.of(
+            graph.data, graph.num_nodes, graph.x.device, self.teacher.size(1), config, train_mask, val_mask
+        )
         if config.self_loops == "redrawn" and not self.passes.weighs_loops:
             raise ConfigError(
                 "self_loops='redrawn' needs a model of GCNConv and SGConv layers that runs on the fast path (a CPU, "
                 "float32 or float64, edge_index without weights, accelerate=True); use self_loops='kept'."
             )
-        self.custom_perturbation = perturb
         self.monitor: Monitor = choose_monitor(self)
+
+    def _begin(
+        self,
+        model: BufferedGNN,
+        config: FitConfig,
+        loss: losses.LossFunction | None,
+        perturb: Perturbation | None,
+    ) -> None:
+        """What every run has, whatever its epochs are made of."""
+        self.model, self.config = model, config
+        self.parameters = model.buffer_parameters()
+        self.device = self.parameters[0].device
+        self.loss = losses.named(config.loss, detach_target=config.detach_target) if loss is None else loss
+        self.custom_perturbation = perturb
         self.generator = generator_on(self.device, config.seed)
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, fused=self._can_fuse())
 
@@ -113,20 +126,18 @@ class Training:
             if not self._resume(path, identity, state):
                 self._save(path, identity, state)  # a path that cannot be written to is refused here, not hours later
         if not state.history:
-            with self.passes.ready():
-                state.best_score = self.monitor.score(self.passes.run(self.passes.whole).detach())[0]
+            state.best_score = self._first_score()
         started = saved = time.monotonic()
         earlier = state.seconds
         stopped = self._finished(state)
         clean: Tensor | None = None
         try:
             while not stopped:
-                with self.passes.ready():  # callbacks see the model as it is
-                    record, clean = self._epoch(len(state.history) + 1, clean)
+                record, clean = self._epoch(len(state.history) + 1, clean)
                 self._note(record, state)
                 state.seconds = earlier + time.monotonic() - started
                 answers = [callback(record) for callback in callbacks]  # every callback hears of every epoch
-                asked_to_stop = any(answer is True for answer in answers)
+                asked_to_stop = self._agreed(any(answer is True for answer in answers))
                 stopped = self._finished(state) or ("callback" if asked_to_stop else "")
                 if path is not None and (stopped or time.monotonic() - saved >= checkpoint_every):
                     self._save(path, identity, state)
@@ -137,11 +148,24 @@ class Training:
             self.config, self.monitor.name, state.history, state.best_epoch, state.best_score, stopped, state.seconds
         )
 
+    def _first_score(self) -> float:
+        """What the monitor says of the untouched base."""
+        with self.passes.ready():
+            return self.monitor.score(self.passes.run(self.passes.whole).detach())[0]
+
+    def _agreed(self, stop: bool) -> bool:
+        """Whether the run stops as a callback has asked."""
+        return stop
+
     def _epoch(self, epoch: int, clean: Tensor | None) -> tuple[EpochRecord, Tensor | None]:
         """One step and its validation.
 
         Without dropout the clean pass of a step is the validation pass of the step before, so it is handed on.
         """
+        with self.passes.ready():  # callbacks see the model as it is
+            return self._step(epoch, clean)
+
+    def _step(self, epoch: int, clean: Tensor | None) -> tuple[EpochRecord, Tensor | None]:
         view = self.perturbed(self.generator)
         with self.model.dropping(self.config.dropout, self.generator):
             clean = self.passes.run(self.passes.whole) if clean is None else clean
@@ -150,15 +174,8 @@ class Training:
         if not isinstance(terms, losses.LossTerms):
             raise ConfigError(f"loss returned a {type(terms).__name__}; expected LossTerms(bias, robust).")
         total = terms.bias + self.config.strength * terms.robust
-        if not math.isfinite(total.item()):
-            raise ModelError(
-                f"The loss became {total.item()} in epoch {epoch}; lower lr (now {self.config.lr}) or scale the "
-                "features."
-            )
-        for parameter, gradient in zip(self.parameters, self._gradients(total), strict=True):
-            parameter.grad = gradient
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self._check_finite(total.item(), epoch)
+        self._move(self._gradients(total))
         self.passes.parameters_changed()
         reusable = self.config.dropout == 0
         with torch.set_grad_enabled(reusable):
@@ -166,6 +183,19 @@ class Training:
         score, val_loss, val_accuracy = self.monitor.score(after.detach())
         record = EpochRecord(epoch, terms.bias.item(), terms.robust.item(), total.item(), val_loss, val_accuracy, score)
         return record, after if reusable else None
+
+    def _check_finite(self, loss: float, epoch: int) -> None:
+        if not math.isfinite(loss):
+            raise ModelError(
+                f"The loss became {loss} in epoch {epoch}; lower lr (now {self.config.lr}) or scale the features."
+            )
+
+    def _move(self, gradients: Iterable[Tensor]) -> None:
+        """One step of the optimiser."""
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
 
     def _gradients(self, total: Tensor) -> tuple[Tensor, ...]:
         try:
@@ -220,16 +250,23 @@ class Training:
         Checkpoint(tensors, progress).write(path, identity)
 
     def _identity(self) -> str:
+        return run_identity(self._settings(), fingerprint(self.model.base), self.graph, self._used())
+
+    def _settings(self) -> dict[str, Any]:
+        """What decides how a run goes, beside tensors."""
         # A function cannot be compared, but its name can.
         functions = [self.loss, self.custom_perturbation, self.model.forward_call]
         names = [getattr(function, "__qualname__", type(function).__name__) for function in functions]
         fit = {name: value for name, value in self.config.to_dict().items() if name != "batch"}
-        settings = {"fit": fit, "buffer": self.model.config.to_dict(), "functions": names}
+        return {"fit": fit, "buffer": self.model.config.to_dict(), "functions": names}
+
+    def _used(self) -> list[Tensor]:
+        """Training and validation nodes, and their labels."""
         seen = self.supervision
         used = [seen.train, seen.val]
         if seen.labels is not None:
             used.append(seen.labels.values[torch.cat(used)])
-        return run_identity(settings, fingerprint(self.model.base), self.graph, used)
+        return used
 
     def _resume(self, path: Path, identity: str, state: _State) -> bool:
         found = Checkpoint.read(path, identity)

@@ -8,6 +8,7 @@ part of the graph shows beforehand that this gives the model's answers.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -106,6 +107,13 @@ class Layerwise:
         self.plan = tried(self.model, self.source, self.forward)
         self._reach = _reach(source, self.plan.forms, nodes, self.memory)
 
+    def at(self, nodes: Tensor | None) -> Layerwise:
+        """The same for other nodes, without another trial."""
+        other = copy.copy(self)
+        other.nodes = nodes
+        other._reach = _reach(self.source, self.plan.forms, nodes, self.memory)
+        return other
+
     def logits(self, draw: Draw | None = None) -> Tensor:
         """``[M, C]`` on the graph, or on what a draw leaves of it."""
         replay = Replay(self.model, self.plan.specs, self.forward)
@@ -116,7 +124,8 @@ class Layerwise:
                     out = sweep.budget.table(self.source.num_nodes, self.plan.widths[layer], self.plan.dtypes[layer])
                     form.run(sweep, layer, out)
                     replay.tables.append(out)
-                return torch.cat([replay.logits(data, rows) for rows, data in sweep.rows(self.nodes)])
+                found = [replay.logits(data, rows) for rows, data in sweep.rows(self.nodes)]
+                return torch.cat([torch.empty(0, self.plan.outputs, dtype=self.source.dtype), *found])
             except AggBufferError:
                 raise
             except Exception as error:
@@ -308,6 +317,7 @@ class Plan:
         forms: How each is computed.
         widths: Of their outputs.
         dtypes: Likewise.
+        outputs: C.
         starts_with_features: Whether the first layer receives the features as they are.
     """
 
@@ -315,4 +325,5 @@ class Plan:
     forms: tuple[Form, ...]
     widths: tuple[int, ...]
     dtypes: tuple[torch.dtype, ...]
+    outputs: int
     starts_with_features: bool

@@ -8,6 +8,7 @@ from aggbuffer.fast.features import Features
 from aggbuffer.fast.layers import FastForm
 from aggbuffer.fast.passes import FastPasses
 from aggbuffer.fast.tall import times
+from aggbuffer.fast.views import View
 from aggbuffer.model import BufferedGNN
 from aggbuffer.scale.batch import Batch
 from aggbuffer.scale.draws import Draw
@@ -36,7 +37,7 @@ class BatchPasses(FastPasses):
         """What a draw leaves of the batch; ``share`` of all edges go."""
         return BatchView(self.batch, Remaining.of(self.batch, draw, share))
 
-    def of_seeds(self, view: BatchView) -> Tensor:
+    def of_seeds(self, view: View) -> Tensor:
         """Logits of the seeds, ``[S, C]``."""
         return self.run(view)[: self.batch.num_seeds]
 

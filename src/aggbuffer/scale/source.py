@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from aggbuffer.checkpoint import run_identity
 from aggbuffer.graph import Graph, coo, is_sparse_adjacency
 
 Layout = Literal["edge_index", "csr", "coo", "sparse"]
@@ -80,6 +81,10 @@ class NodeSource(Protocol):
 
     def get(self, name: str) -> Any:
         """Labels ``"y"`` or a mask by its name, for all nodes, or None; as ``Data.get`` does."""
+        ...
+
+    def digest(self) -> str:
+        """Changes with anything that decides how a run on this graph goes, as a checkpoint must notice."""
         ...
 
 
@@ -183,6 +188,9 @@ class GraphSource:
 
     def get(self, name: str) -> Any:
         return self.graph.data.get(name)
+
+    def digest(self) -> str:
+        return run_identity({}, "", self.graph, ())
 
 
 def _layout(adjacency: Any) -> Layout:

@@ -80,13 +80,14 @@ def tried(model: nn.Module, source: NodeSource, forward: Forward) -> Plan:
             specs = _specs(model, part, forward)
             calls, outputs, logits = recorded(model, specs, run)
             replay = Replay(model, specs, forward)
+            ways = [_ways(part, replay, layer, call) for layer, call in enumerate(calls)]  # before stubs are in place
             with torch.no_grad(), replay.installed():
                 forms = []
                 for layer in range(len(specs)):
                     replay.tables = outputs[:layer]
                     sweep = _sweep(part, replay)
                     _check_rows(base, sweep, layer, calls[layer].hidden[-1], run)
-                    forms.append(_form(sweep, layer, calls[layer], outputs[layer]))
+                    forms.append(_form(sweep, layer, ways[layer], outputs[layer]))
                 replay.tables = outputs
                 _check_rows(base, _sweep(part, replay), len(specs), logits, run)
     except AggBufferError:
@@ -95,7 +96,7 @@ def tried(model: nn.Module, source: NodeSource, forward: Forward) -> Plan:
         raise explain_failure(error, part.graph, base) from error
     starts = all(call.hidden[0] is data.x for call in calls[:1])
     widths, dtypes = (tuple(out.size(1) for out in outputs), tuple(out.dtype for out in outputs))
-    return Plan(tuple(specs), tuple(forms), widths, dtypes, starts)
+    return Plan(tuple(specs), tuple(forms), widths, dtypes, logits.size(1), starts)
 
 
 def _specs(model: nn.Module, part: GraphSource, forward: Forward) -> list[LayerSpec]:
@@ -112,15 +113,18 @@ def _sweep(part: GraphSource, replay: Replay) -> Sweep:
     return sweep
 
 
-def _form(sweep: Sweep, layer: int, call: Call, expected: Tensor) -> Form:
+def _ways(part: GraphSource, replay: Replay, layer: int, call: Call) -> list[Form]:
+    """The forms that may suit a layer, the best first."""
+    owner, conv, data = replay.owner, replay.convs[layer], part.graph.data
+    aggregates_term = owner is not None and owner.config.block == "agg"
+    return candidates(conv, call, data, aggregates_term=aggregates_term, has_loops=part.has_loops)
+
+
+def _form(sweep: Sweep, layer: int, ways: list[Form], expected: Tensor) -> Form:
     """The first form that gives what the layer has answered in an ordinary run."""
-    replay, source = sweep.replay, sweep.source
-    assert isinstance(source, GraphSource)
-    blocks, spec = sweep.blocks(layer), replay.specs[layer]
-    aggregates_term = bool(blocks) and blocks[0].block == "agg"
-    data, conv = source.graph.data, replay.convs[layer]
+    spec, conv = sweep.replay.specs[layer], sweep.replay.convs[layer]
     failure: Exception | None = None
-    for form in candidates(conv, call, data, aggregates_term=aggregates_term, has_loops=source.has_loops):
+    for form in ways:
         out = torch.full_like(expected, torch.nan)
         try:
             form.run(sweep, layer, out)
