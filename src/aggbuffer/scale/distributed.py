@@ -30,7 +30,7 @@ TIMEOUT = 600.0  # seconds until a process that does not answer counts as gone
 
 _SEEN_WITHIN = 3.0  # seconds in which the survivors of a failure report
 _HERE = "is here"
-_NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_NEEDED = ("MASTER_ADDR", "MASTER_PORT")
 
 
 class ProcessRanks:
@@ -80,16 +80,14 @@ class ProcessRanks:
             raise _explained(str(error)) from error
 
 
-def current_ranks() -> Ranks:
-    """The processes of this run: those of ``torch.distributed``, where it was initialised, else this one alone."""
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        return ProcessRanks()
-    return Alone()
+def current_ranks() -> Ranks | None:
+    """The processes of ``torch.distributed``, where it was initialised."""
+    return ProcessRanks() if dist.is_available() and dist.is_initialized() else None
 
 
 def launched() -> bool:
-    """Whether ``torchrun``, or a launcher like it, has started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    """Whether ``torchrun``, or a launcher like it, has started this process."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 @contextmanager
@@ -105,12 +103,10 @@ def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
     """
     check_number("timeout", timeout, 0, float("inf"), open_left=True)
     if not launched() or dist.is_initialized():
-        yield current_ranks()
+        yield current_ranks() or Alone()
         return
     if missing := [name for name in _NEEDED if name not in os.environ]:
-        raise ConfigError(
-            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {missing[0]} is not set; start the processes with torchrun."
-        )
+        raise ConfigError(f"RANK and WORLD_SIZE are set, but {missing[0]} is not; start the processes with torchrun.")
     try:
         dist.init_process_group("gloo", timeout=timedelta(seconds=timeout))
     except (RuntimeError, ValueError) as error:

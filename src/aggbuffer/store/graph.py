@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from pathlib import Path
 
@@ -92,6 +93,10 @@ class GraphStore:
         assert name == _EDGE_WEIGHT
         assert self.weight is not None
         return _read(self.weight, edges)
+
+    def digest(self) -> str:
+        """What tells this graph from others: all checksums of its files."""
+        return hashlib.sha256((self.path / META).read_bytes()).hexdigest()
 
     def get(self, name: str, default: Tensor | None = None) -> Tensor | None:
         """Labels (``"y"``) or a mask, as a ``Data`` gives them."""
