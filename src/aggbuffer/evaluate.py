@@ -17,6 +17,7 @@ from aggbuffer.graph import Graph
 from aggbuffer.layers import evaluation_mode, explain_failure, refuse_cached
 from aggbuffer.model import BufferedGNN
 from aggbuffer.perturb import generator_on, nested_removal
+from aggbuffer.scale.source import as_source, is_source
 from aggbuffer.scores import Score, predict, score
 from aggbuffer.targets import Labels, Task, select
 from aggbuffer.text import html_table, markdown_table, percent
@@ -114,6 +115,7 @@ def evaluate(
     repeats: int = 3,
     forward: Forward | None = None,
     task: TaskName = "auto",
+    memory: int | None = None,
 ) -> Evaluation:
     """Score a model, with buffers or without, on the labelled nodes of ``mask``.
 
@@ -126,6 +128,8 @@ def evaluate(
         repeats: Draws of removed edges; the same draws for every model evaluated with the same seed.
         forward: How to call a base GNN; a ``BufferedGNN`` knows already.
         task: What the labels are, if they do not say it themselves.
+        memory: Run the model layer by layer, in so many bytes beyond the graph; None for the whole graph in one pass.
+            The scores are the same. For a graph on disk, which edges are removed follows from their ends and the seed.
 
     Example:
         >>> print(aggbuffer.evaluate(model, data).to_markdown())
@@ -134,29 +138,57 @@ def evaluate(
     check_integer("repeats", repeats, 1)
     check_integer("seed", seed, 0)
     check_choice("task", task, get_args(TaskName))
+    if memory is not None or is_source(data):
+        from aggbuffer.scale.evaluation import observed  # which needs this module
+
+        seen = observed(model, as_source(data), mask, shares, repeats, seed, forward, task, memory)
+        return _evaluation(seen, seed)
     graph = Graph.of(data)
-    nodes = select(graph.data, mask, graph.num_nodes)
-    if nodes is None:
-        raise GraphError(f"The graph has no {mask!r}; set data.{mask} or pass mask=<bool mask or node numbers>.")
+    nodes = chosen_nodes(graph.data, mask, graph.num_nodes)
     predictor = Predictor(model, graph, forward)
     if any(share < 1 for share in shares):
         refuse_cached(model)
     logits = predictor.logits(graph.data)
     labels = Labels.of(graph.data.get("y"), graph.num_nodes, logits.size(1), nodes, task)
     nodes = nodes.cpu()
-    truth = labels.values.cpu()[nodes]
-    full = predict(logits, labels.task).cpu()[nodes]
-    degree = graph.degree.cpu()[nodes]
-    agreement = neighbour_agreement(graph, labels).cpu()[nodes]
-    groups = _groups(degree, agreement, seed)
     removed = {
         share: torch.stack([predict(predictor.logits(d), labels.task).cpu()[nodes] for d in draws])
         for share, draws in nested_removal(graph, shares, repeats, seed)
     }
-    scores = {name: score(full[at], truth[at], labels.task) for name, at in groups.items()}
-    removal = {share: _mean_score([score(p, truth, labels.task) for p in runs]) for share, runs in removed.items()}
-    kept = Predictions(nodes, truth, full, groups, removed, degree, agreement)
-    return Evaluation(**scores, edge_removal=removal, task=labels.task, predictions=kept)
+    full = predict(logits, labels.task).cpu()[nodes]
+    degree, agreement = graph.degree.cpu()[nodes], neighbour_agreement(graph, labels).cpu()[nodes]
+    return _evaluation(Observed(nodes, labels, full, removed, degree, agreement), seed)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What an evaluation is made of: the attributes of :class:`Predictions` but its groups, and all labels."""
+
+    nodes: Tensor
+    labels: Labels
+    full: Tensor
+    removed: dict[float, Tensor]
+    degree: Tensor
+    agreement: Tensor
+
+
+def _evaluation(seen: Observed, seed: int) -> Evaluation:
+    """The scores of what was observed."""
+    task, full = seen.labels.task, seen.full
+    truth = seen.labels.values.cpu()[seen.nodes]
+    groups = _groups(seen.degree, seen.agreement, seed)
+    scores = {name: score(full[at], truth[at], task) for name, at in groups.items()}
+    removal = {share: _mean_score([score(p, truth, task) for p in runs]) for share, runs in seen.removed.items()}
+    kept = Predictions(seen.nodes, truth, full, groups, seen.removed, seen.degree, seen.agreement)
+    return Evaluation(**scores, edge_removal=removal, task=task, predictions=kept)
+
+
+def chosen_nodes(data: Any, mask: str | Tensor, count: int) -> Tensor:
+    """The nodes to be evaluated, ``[M]``."""
+    nodes = select(data, mask, count)
+    if nodes is None:
+        raise GraphError(f"The graph has no {mask!r}; set data.{mask} or pass mask=<bool mask or node numbers>.")
+    return nodes
 
 
 class Predictor:

@@ -103,22 +103,39 @@ def nested_removal(
     Within a draw the graphs are nested: what 25 % keep, 50 % keep too. Shares of 1 and 0 leave nothing to chance and
     come once. Self-loops stay.
     """
+    masks = nested_masks(graph.link.cpu(), graph.num_links, graph.is_loop.cpu(), shares, repeats, seed)
+    for share, draws in masks:
+        yield share, (graph.subgraph(mask.to(graph.source.device)) for mask in draws)
+
+
+def nested_masks(
+    link: Tensor, num_links: int, is_loop: Tensor, shares: Sequence[float], repeats: int, seed: int
+) -> Iterator[tuple[float, Iterator[Tensor]]]:
+    """What :func:`nested_removal` keeps of the edges, ``[E]`` bool.
+
+    Args:
+        link: ``[E]`` the number of each edge's link.
+        num_links: How many links there are.
+        is_loop: ``[E]`` which edges are self-loops.
+        shares: Of the links to keep.
+        repeats: How many draws.
+        seed: Of the draws.
+    """
     generator = generator_on(torch.device("cpu"), seed)
-    link = graph.link.cpu()
-    looped = torch.zeros(graph.num_links, dtype=torch.bool)
-    looped[link[graph.is_loop.cpu()]] = True
+    looped = torch.zeros(num_links, dtype=torch.bool)
+    looped[link[is_loop]] = True
     removable = int((~looped).sum())
     ranks = []
     for _ in range(repeats):
-        order = torch.rand(graph.num_links, generator=generator)
+        order = torch.rand(num_links, generator=generator)
         order[looped] = -1.0
-        rank = torch.empty(graph.num_links, dtype=torch.int64)
-        rank[order.argsort()] = torch.arange(graph.num_links)
-        ranks.append(rank - int(looped.sum()))  # self-loops come first, so their ranks fall below every threshold
+        rank = torch.empty(num_links, dtype=torch.int32)
+        rank[order.argsort()] = torch.arange(num_links, dtype=torch.int32)
+        ranks.append(rank.sub_(int(looped.sum())))  # self-loops come first, so their ranks fall below every threshold
 
-    def draws(share: float) -> Iterator[Data]:
+    def draws(share: float) -> Iterator[Tensor]:
         for rank in ranks[:1] if share in (0, 1) else ranks:
-            yield graph.subgraph((rank < round(share * removable))[link].to(graph.source.device))
+            yield (rank < round(share * removable)).index_select(0, link)
 
     for share in shares:
         yield share, draws(share)

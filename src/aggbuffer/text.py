@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Sequence
+
+from aggbuffer.errors import ConfigError
 
 
 def percent(share: float, digits: int = 0) -> str:
     """``0.5`` as ``50 %``; a dash for NaN."""
     return "–" if math.isnan(share) else f"{100 * share:.{digits}f} %"
+
+
+def bytes_of(amount: str) -> int:
+    """``"4GiB"``, ``"500 MB"`` or ``"1000"`` as a number of bytes."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", amount, re.IGNORECASE)
+    if found is None or float(found[1]) == 0:
+        raise ConfigError(f"{amount!r} is no amount of memory; expected one such as 4GiB or 500MB.")
+    power = 0 if found[2] is None else "kmgt".index(found[2].lower()) + 1
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
 
 
 def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GAT, GCN, GIN, APPNP, GCNConv, GraphSAGE, Sequential, SGConv, TAGConv
+from torch_geometric.nn import APPNP, GAT, GCN, GIN, GCNConv, GraphSAGE, Sequential, SGConv, TAGConv
 
 import aggbuffer
 from aggbuffer import BatchConfig, BufferConfig, BufferedGNN, FitConfig

@@ -169,6 +169,32 @@ class GraphSource:
         return torch.equal(reverse, row.mul_(self.num_nodes).add_(self.column))
 
     @cached_property
+    def link(self) -> Tensor:
+        """The number of the undirected link that each edge belongs to, as ``Graph.link`` has it, ``[E]``."""
+        if not self.is_undirected:
+            return self.graph.link.cpu()[self.order]
+        # By target and source, the edges from a node of higher number come in the order of their links. Sorted by
+        # source, their reverses do, too; so nothing but the latter has to be sorted.
+        target = torch.repeat_interleave(
+            torch.arange(self.num_nodes, dtype=torch.int32), self.pointer.diff(), output_size=self.num_edges
+        )
+        upper, lower = self.column >= target, (self.column < target).nonzero().squeeze(-1)
+        number = upper.cumsum(0, dtype=torch.int32).sub_(1)
+        upper &= self.column != target
+        number[lower[self.column[lower].argsort(stable=True)]] = number[upper]
+        return number
+
+    @property
+    def num_links(self) -> int:
+        return int(self.link.max()) + 1 if self.num_edges else 0
+
+    @cached_property
+    def is_loop(self) -> Tensor:
+        """Which edges are self-loops, ``[E]`` bool."""
+        target = torch.repeat_interleave(self.pointer.diff(), output_size=self.num_edges)
+        return self.column == target
+
+    @cached_property
     def reversed(self) -> GraphSource:
         """The graph with every edge turned round, for layers that send messages from target to source."""
         return GraphSource(Graph(self.graph.data, self.graph.target, self.graph.source))

@@ -30,6 +30,10 @@ def evaluate(
     seed: Seed = 0,
     repeats: Repeats = 3,
     task: Task = "auto",
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", help="Run layer by layer in so much memory beyond the graph, as in 4GiB."),
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -43,12 +47,16 @@ def evaluate(
         from aggbuffer.cli.inputs import read_inputs
         from aggbuffer.cli.tables import comparison_table, evaluation_table
         from aggbuffer.config import FitConfig
+        from aggbuffer.text import bytes_of
 
         shares, wanted = _shares(keep), FitConfig.from_dict({"task": task}).task
+        limit = None if memory is None else bytes_of(memory)
         data, gnn = read_inputs(graph, model, weights, split=split, buffer=buffer)
 
         def score() -> aggbuffer.Evaluation:
-            return aggbuffer.evaluate(gnn, data, mask=mask, keep=shares, seed=seed, repeats=repeats, task=wanted)
+            return aggbuffer.evaluate(
+                gnn, data, mask=mask, keep=shares, seed=seed, repeats=repeats, task=wanted, memory=limit
+            )
 
         if not isinstance(gnn, aggbuffer.BufferedGNN):
             alone = score()
