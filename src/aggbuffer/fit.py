@@ -20,7 +20,7 @@ from aggbuffer.layers import evaluation_mode
 from aggbuffer.model import BufferedGNN
 from aggbuffer.progress import show_progress
 from aggbuffer.result import Callback, EpochRecord, FitResult
-from aggbuffer.scale.distributed import current_ranks
+from aggbuffer.scale.distributed import current_ranks, telling_how_to_go_on
 from aggbuffer.scale.ranks import Ranks
 from aggbuffer.scale.source import GraphSource, is_source
 from aggbuffer.scale.training import BatchTraining
@@ -98,13 +98,14 @@ def fit(
         torch.enable_grad(),
         torch.autocast(device, enabled=False),
         kept_between_steps(),
+        telling_how_to_go_on(path),
     ):
         source = data if is_source(data) else GraphSource(Graph.of(data))
         if isinstance(source, GraphSource):
             given = source.graph.data.to_dict().values()
             if any(isinstance(value, Tensor) and value.is_inference() for value in given):
                 raise GraphError("The graph was made in inference mode, which allows no training; pass data.clone().")
-        if ranks is not None and config.batch is None and loader is None:
+        if ranks is not None and config.batch is None and loader is None and isinstance(source, GraphSource):
             # What processes share are the seeds of a step; all nodes are those of a full batch.
             config = config.override(batch=BatchConfig(seeds=source.num_nodes))
         if config.batch is not None or loader is not None:
@@ -114,7 +115,9 @@ def fit(
         elif isinstance(source, GraphSource):
             training = Training(model, source.graph, config, train_mask, val_mask, loss, perturb)
         else:
-            raise ConfigError("A graph on disk is trained on in mini-batches; pass batch=aggbuffer.BatchConfig(...).")
+            raise ConfigError(
+                "A graph on disk is trained on in mini-batches; pass batch=aggbuffer.BatchConfig(...) (--batch-size)."
+            )
         with show_progress(progress, config, training.monitor.name) as report:
             return training.run(path, checkpoint_every, [report, *callbacks])
 

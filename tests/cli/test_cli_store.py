@@ -42,7 +42,7 @@ def test_failures_have_a_line_and_a_code(tmp_path: Path) -> None:
     assert told.startswith("Error: There is no folder")
     code, _, told = run("build", tmp_path, "--out", tmp_path / "s", "--memory", "much")
     assert code == 2
-    assert "memory is 'much'" in told
+    assert "'much' is no amount of memory" in told
     code, _, told = run("check", tmp_path)
     assert code == 1
     assert "is no graph store" in told

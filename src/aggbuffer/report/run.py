@@ -25,6 +25,8 @@ from aggbuffer.fit import FitResult, fit
 from aggbuffer.graph import Graph
 from aggbuffer.io import fingerprint, save
 from aggbuffer.model import BufferedGNN
+from aggbuffer.scale.distributed import current_ranks
+from aggbuffer.store import GraphStore
 from aggbuffer.text import percent
 from aggbuffer.version import __version__
 
@@ -45,7 +47,7 @@ class Run:
     """
 
     model: BufferedGNN
-    data: Data
+    data: Data | GraphStore
     result: FitResult
     file: Path
     comparison: Comparison | None
@@ -59,7 +61,7 @@ class Run:
             description: What the graph is, in a sentence or two.
             load_code: Python code that loads the buffer.
         """
-        graph, base = Graph.of(self.data), self.model.base
+        base = self.model.base
         modules = dict(base.named_modules())
         told: dict[str, Any] = json_ready(
             {
@@ -67,12 +69,7 @@ class Run:
                 "title": title,
                 "description": description,
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                "graph": {
-                    "nodes": graph.num_nodes,
-                    "edges": graph.num_links if graph.is_undirected else graph.num_edges,
-                    "undirected": graph.is_undirected,
-                    "features": graph.x.size(1),
-                },
+                "graph": _described(self.data),
                 "base": {
                     "class": type(base).__name__,
                     "parameters": sum(p.numel() for p in base.parameters()),
@@ -113,12 +110,22 @@ class Run:
         return told
 
 
+def _described(data: Data | GraphStore) -> dict[str, Any]:
+    graph = data if isinstance(data, GraphStore) else Graph.of(data)
+    return {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_links if graph.is_undirected else graph.num_edges,
+        "undirected": graph.is_undirected,
+        "features": graph.num_features if isinstance(graph, GraphStore) else graph.x.size(1),
+    }
+
+
 KEEP = (1.0, 0.75, 0.5, 0.25, 0.0)
 
 
 def fit_and_judge(
     gnn: nn.Module,
-    data: Data,
+    data: Data | GraphStore,
     file: Path,
     *,
     config: FitConfig,
@@ -147,7 +154,8 @@ def fit_and_judge(
     diagnosis = diagnose(gnn, data, task=config.task, seed=config.seed) if diagnosed else None
     if diagnosis:
         say(f"{diagnosis.in_words()}")
-    before = evaluate(gnn, data, keep=KEEP, task=config.task) if testable else None
+    alone = current_ranks() is None  # else the other processes would wait meanwhile
+    before = evaluate(gnn, data, keep=KEEP, task=config.task) if testable and alone else None
     model = attach(gnn, data, buffer_config)
     result = fit(model, data, config, progress=progress, checkpoint=checkpoint)
     save(model, file, extra={"seed": str(config.seed), "best_epoch": str(result.best_epoch)})
@@ -156,6 +164,9 @@ def fit_and_judge(
         f"Fitted {model.num_buffer_parameters:,} parameters in {result.seconds:.1f} s; "
         f"the state of epoch {result.best_epoch} of {result.epochs} was best on {result.monitor} and is kept."
     )
+    if testable and not alone:
+        with model.disabled():
+            before = evaluate(model, data, keep=KEEP, task=config.task)
     comparison = compare(before, evaluate(model, data, keep=KEEP, task=config.task)) if before else None
     return Run(model, data, result, file, comparison, diagnosis)
 

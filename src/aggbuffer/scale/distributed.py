@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from traceback import clear_frames
 from types import FrameType
 from typing import Any
@@ -30,6 +32,7 @@ TIMEOUT = 600.0  # seconds until a process that does not answer counts as gone
 
 _SEEN_WITHIN = 3.0  # seconds in which the survivors of a failure report
 _HERE = "is here"
+_NO_BYTES = torch.empty(0, dtype=torch.uint8)
 _NEEDED = ("MASTER_ADDR", "MASTER_PORT")
 
 
@@ -80,6 +83,35 @@ class ProcessRanks:
             raise _explained(str(error)) from error
 
 
+@contextmanager
+def of_rank_0(path: Path, ranks: Ranks) -> Iterator[Path]:
+    """Where each process finds what rank 0 has at ``path``, on whatever machine it is; nothing, where that has none."""
+    content = path.read_bytes() if ranks.rank == 0 and path.is_file() else b""
+    sent = ranks.gather_rows(torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else _NO_BYTES)
+    if ranks.rank == 0:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="aggbuffer-") as folder:
+        copy = Path(folder) / path.name
+        if sent.numel():
+            copy.write_bytes(sent.numpy().tobytes())
+        yield copy
+
+
+@contextmanager
+def telling_how_to_go_on(checkpoint: Path | None) -> Iterator[None]:
+    """A failure between processes inside also says what to do."""
+    try:
+        yield
+    except RanksError as error:
+        hint = (
+            "With a checkpoint (--checkpoint PATH) a run can go on."
+            if checkpoint is None
+            else f"Run the same again, with any number of processes: it goes on from {checkpoint}."
+        )
+        raise RanksError(f"{error} {hint}", error.speaker) from error
+
+
 def current_ranks() -> Ranks | None:
     """The processes of ``torch.distributed``, where it was initialised."""
     return ProcessRanks() if dist.is_available() and dist.is_initialized() else None
@@ -121,7 +153,7 @@ def joined(timeout: float = TIMEOUT) -> Iterator[Ranks]:
     except RanksError:
         raise
     except BaseException as error:
-        _report(f"has failed: {error}" if isinstance(error, AggBufferError) else "has failed or was interrupted.")
+        _report(_words_of(error))
         raise
     finally:
         if dist.is_initialized():
@@ -164,8 +196,8 @@ def _explained(reason: str) -> RanksError:
         have = "have" if len(gone) > 1 else "has"
         return RanksError(f"Rank {names} of {size} {have} gone: killed, out of memory, or cut off.", speaker)
     for other, words in enumerate(last_words):
-        if words != _HERE:
-            return RanksError(f"Rank {other} of {size} {words}", speaker)
+        if words != _HERE:  # rank 0 has told the user itself
+            return RanksError(f"Rank {other} of {size} {words}", speaker if other else 0)
     reason = reason.splitlines()[0].rstrip(".")[:100]
     return RanksError(f"The {size} processes of this run have lost each other ({reason}).", speaker)
 
@@ -181,6 +213,15 @@ def _last_words(rank: int, size: int, store: Any) -> list[str | None]:
                 words[other] = store.get(_key(other)).decode()
         time.sleep(0.05)
     return words
+
+
+def _words_of(error: BaseException) -> str:
+    if isinstance(error, AggBufferError):
+        return f"has failed: {error}"
+    if isinstance(error, KeyboardInterrupt):
+        return "was interrupted."
+    reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+    return f"has failed with an internal error ({reason})."
 
 
 def _report(words: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -22,6 +23,7 @@ from aggbuffer.passes import choose_passes
 from aggbuffer.result import EpochRecord
 from aggbuffer.scale.batch import Batch, Sampler, Union
 from aggbuffer.scale.clusters import cut
+from aggbuffer.scale.distributed import of_rank_0
 from aggbuffer.scale.draws import DropEdge, HashedDropout
 from aggbuffer.scale.layerwise import Layerwise
 from aggbuffer.scale.loader import from_loader
@@ -260,6 +262,10 @@ class BatchTraining(Training):
         out = torch.empty(places.numel(), rows.size(1), dtype=rows.dtype)
         out[places] = self.ranks.gather_rows(rows)
         return out
+
+    def _resume(self, path: Path, identity: str, state: Any) -> bool:
+        with of_rank_0(path, self.ranks) as here:
+            return super()._resume(here, identity, state)
 
     def _save(self, *args: Any) -> None:
         if self.ranks.rank == 0:

@@ -56,6 +56,11 @@ class GraphStore:
         return self.meta.edges
 
     @property
+    def num_links(self) -> int:
+        """How many undirected links there are, where there are only those; a self-loop is one."""
+        return (self.num_edges + self.meta.self_loops) // 2
+
+    @property
     def num_features(self) -> int:
         return self.meta.features
 

@@ -13,6 +13,7 @@ from aggbuffer.config import BufferConfig, FitConfig
 
 if TYPE_CHECKING:
     from aggbuffer.report import Run
+    from aggbuffer.scale.ranks import Ranks
 
 EXAMPLE = (
     "Example: aggbuffer fit --graph cora.pt --model model.py:build --weights gcn.safetensors "
@@ -77,6 +78,9 @@ def fit(
     clusters: Annotated[
         int | None, _setting(told="Cut the graph into so many parts; a mini-batch is a union of some.")
     ] = None,
+    rank_timeout: Annotated[
+        float, _setting(told="Under torchrun: seconds until a process that does not answer counts as gone.")
+    ] = 600.0,
     site: Annotated[
         str, _setting(told="Where the buffer acts: aggregation or output.", panel=_BUFFER)
     ] = BufferConfig.site,
@@ -103,31 +107,53 @@ def fit(
         buffer_config = BufferConfig.from_dict({name: settings[name] for name in BufferConfig().to_dict()})
         from aggbuffer.cli.inputs import check_writable, read_inputs
         from aggbuffer.report import fit_and_judge, write_report
+        from aggbuffer.scale.distributed import joined
 
-        check_writable(out, report, checkpoint, inputs=(graph, weights))
-        data, gnn = read_inputs(graph, model, weights, split=split)
-        work.interrupted = lambda: _if_interrupted(out, checkpoint)
+        with joined(rank_timeout) as ranks:
+            if ranks.rank == 0:
+                check_writable(out, report, checkpoint, inputs=(graph, weights))
+            data, gnn = read_inputs(graph, model, weights, split=split)
+            work.interrupted = lambda: _if_interrupted(out, checkpoint)
+            if ranks.rank > 0:
+                _help(gnn, data, config, buffer_config, checkpoint)
+                return
 
-        def saved() -> None:
-            work.interrupted = lambda: f"Stopped; {out} was written, but before and after were not compared."
+            def saved() -> None:
+                work.interrupted = lambda: f"Stopped; {out} was written, but before and after were not compared."
 
-        run = fit_and_judge(
-            gnn,
-            data,
-            out,
-            config=config,
-            buffer_config=buffer_config,
-            diagnosed=report is not None,
-            progress=not quiet,
-            checkpoint=checkpoint,
-            say=work.say,
-            saved=saved,
-        )
+            run = fit_and_judge(
+                gnn,
+                data,
+                out,
+                config=config,
+                buffer_config=buffer_config,
+                diagnosed=report is not None and _can_diagnose(work, data, ranks),
+                progress=not quiet,
+                checkpoint=checkpoint,
+                say=work.say,
+                saved=saved,
+            )
         record = run.to_dict(title=f"{type(gnn).__name__} on {graph.name}", load_code=_load_code(out, model))
         if report is not None:
             write_report(report, record)
         work.document(record)
         _show(work, run, report)
+
+
+def _help(gnn: Any, data: Any, config: FitConfig, buffer_config: BufferConfig, checkpoint: Path | None) -> None:
+    """What every process but the first does: its share of the training."""
+    import aggbuffer
+
+    aggbuffer.fit(aggbuffer.attach(gnn, data, buffer_config), data, config, progress=False, checkpoint=checkpoint)
+
+
+def _can_diagnose(work: Session, data: Any, ranks: Ranks) -> bool:
+    from aggbuffer.store import GraphStore
+
+    if isinstance(data, GraphStore) or ranks.size > 1:
+        work.say("The report has no diagnosis, which takes a graph in memory and a single process.")
+        return False
+    return True
 
 
 def _show(work: Session, run: Run, report: Path | None) -> None:
