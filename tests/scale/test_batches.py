@@ -1,4 +1,4 @@
-"""A batch's loss and gradients are those of the whole graph, exactly with all neighbours, and however seeds are divided."""
+"""The loss and gradients of batches are those of the whole graph, however seeds are divided."""
 
 from __future__ import annotations
 

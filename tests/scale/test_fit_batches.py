@@ -123,7 +123,7 @@ class KHopBatches:
 
     def __iter__(self) -> Iterator[Data]:
         for seeds in torch.arange(self.data.num_nodes).split(self.size):
-            nodes, edges, _, _ = k_hop_subgraph(seeds, 2, self.data.edge_index, num_nodes=self.data.num_nodes)
+            nodes, _, _, _ = k_hop_subgraph(seeds, 2, self.data.edge_index, num_nodes=self.data.num_nodes)
             others = nodes[~torch.isin(nodes, seeds)]
             n_id = torch.cat([seeds, others])
             place = torch.full((self.data.num_nodes,), -1)

@@ -32,7 +32,7 @@ from test_attach import (
     sequential,
 )
 
-TINY = 6000  # bytes, so that every layer takes several chunks
+TINY = 24_000  # bytes, so that every layer takes several chunks
 
 
 def check(gnn: nn.Module, data: Data, config: BufferConfig | None = None, *, memory: int = TINY) -> None:
