@@ -63,6 +63,7 @@ def write_inputs(
     undirected: bool = True,
     loops: bool = True,
     hub: bool = False,
+    width: int = 7,
     seed: int = 0,
 ) -> Inputs:
     """Write a random graph without duplicates, its edges in no order."""
@@ -78,7 +79,7 @@ def write_inputs(
     source, target = keys // nodes, keys % nodes
     weight = draw.random(len(keys), dtype=np.float32) if weighted else None
     y, part = draw.integers(3, size=nodes), draw.integers(3, size=nodes)
-    x = (np.eye(3, 7)[y] + draw.standard_normal((nodes, 7))).astype(np.float32)
+    x = (np.eye(3, width)[y] + draw.standard_normal((nodes, width), np.float32)).astype(np.float32)
     inputs = Inputs(folder, source, target, weight, x, y, part[:, None] == np.arange(3))
     folder.mkdir(exist_ok=True)
     np.save(folder / "features.npy", x)

@@ -106,7 +106,7 @@ def test_labels_and_split_from_a_table(tmp_path: Path) -> None:
     check_holds(store.check(tmp_path / "store"), inputs)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.slow)])
 def test_a_build_that_is_killed_again_and_again_comes_to_the_same_end(tmp_path: Path, kind: str) -> None:
     inputs = write_inputs(tmp_path / "raw", nodes=20_000, edges=60_000, kind=kind)
     script = [sys.executable, str(Path(__file__).with_name("store_inputs.py")), str(inputs.folder), str(tmp_path / "s")]
