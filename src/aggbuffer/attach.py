@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from aggbuffer.config import BufferConfig
 from aggbuffer.errors import ConfigError, GraphError, ModelError, ModelTypeError
@@ -15,8 +16,7 @@ from aggbuffer.graph import Graph, coo, is_sparse_adjacency
 from aggbuffer.hooks import LayerHooks
 from aggbuffer.layers import LayerSpec, discover, forked_randomness
 from aggbuffer.model import BufferedGNN
-from aggbuffer.scale.source import is_source
-from aggbuffer.scale.trial import probe as part_of
+from aggbuffer.scale.source import NodeSource, is_source
 
 # Which layers run does not depend on the edges, and the messages of all edges of a large graph may not fit into memory.
 _ENOUGH_EDGES = 2**17
@@ -35,8 +35,8 @@ def attach(
 
     Args:
         gnn: Any trained PyG model for one homogeneous graph.
-        data: The graph, a ``Data``, a pair ``(x, edge_index)`` or a store; one evaluation pass on it, or on a small
-            part of a store, finds the layers.
+        data: The graph, a ``Data`` or a pair ``(x, edge_index)``; one evaluation pass on it finds the layers. Of a
+            graph on disk, a small part is looked at.
         config: Where and how the buffer acts.
         forward: ``forward(model, data) -> logits``, how the library calls the model when it does so itself. The
             default is ``model(data.x, data.edge_index)`` with the edge weights and attributes that the signature
@@ -53,7 +53,7 @@ def attach(
     if not isinstance(config, BufferConfig):
         raise ConfigError(f"config is a {type(config).__name__}; expected a BufferConfig.")
     check_carries_none(gnn)
-    graph = Graph.of(part_of(data).graph.data if is_source(data) else data)
+    graph = Graph.of(_part_of(data) if is_source(data) else data)
     call = checked_forward(forward)
     if config.weighted_degree:
         _check_weights(graph)
@@ -65,6 +65,12 @@ def attach(
         model._release()
         raise
     return model
+
+
+def _part_of(source: NodeSource) -> Data:
+    from aggbuffer.scale.trial import probe  # which needs models with buffers
+
+    return probe(source).graph.data
 
 
 def _discovered(

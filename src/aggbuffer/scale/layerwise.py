@@ -29,7 +29,7 @@ from aggbuffer.scale.forms import Form
 from aggbuffer.scale.operators import Degrees, Part, edge_cost
 from aggbuffer.scale.replay import Call, Replay
 from aggbuffer.scale.sampler import InEdges, Relabelling, in_edges
-from aggbuffer.scale.source import GraphSource, Nodes, NodeSource, as_source, subgraph
+from aggbuffer.scale.source import GraphSource, Nodes, NodeSource, as_source, check_on_cpu, subgraph
 from aggbuffer.scale.tables import Budget, chunks, part_of
 from aggbuffer.targets import select
 
@@ -100,6 +100,7 @@ class Layerwise:
         self.source, self.memory, self.nodes = source, MEMORY if memory is None else int(memory), nodes
         is_buffered = isinstance(self.model, BufferedGNN)
         self.forward = cast(BufferedGNN, self.model).forward_call if is_buffered else checked_forward(forward)
+        check_on_cpu(self.model, source)
         _check_width(self.model, source)
         refuse_cached(self.model)
         from aggbuffer.scale.trial import tried  # which runs what is defined here

@@ -6,10 +6,11 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, TypeGuard, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from aggbuffer.checkpoint import run_identity
+from aggbuffer.errors import GraphError
 from aggbuffer.graph import Graph, coo, is_sparse_adjacency
 
 Layout = Literal["edge_index", "csr", "coo", "sparse"]
@@ -96,6 +97,18 @@ def is_source(data: object) -> TypeGuard[NodeSource]:
 def as_source(data: object) -> NodeSource:
     """``data`` itself, or a checked graph in memory as a source."""
     return data if is_source(data) else GraphSource(Graph.of(data))
+
+
+def check_on_cpu(model: nn.Module, source: NodeSource) -> None:
+    """Refuse a model or a graph elsewhere, as batches and chunks are made on the CPU."""
+    places = {parameter.device.type for parameter in model.parameters()}
+    if isinstance(source, GraphSource):
+        places.add(source.graph.x.device.type)
+    if elsewhere := sorted(places - {"cpu"}):
+        raise GraphError(
+            f"The model or the graph is on {elsewhere[0]}; mini-batches and layer-wise inference run on the CPU. Call "
+            ".cpu() on both."
+        )
 
 
 class GraphSource:

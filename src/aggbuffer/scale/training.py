@@ -31,7 +31,7 @@ from aggbuffer.scale.monitors import choose_batch_monitor
 from aggbuffer.scale.passes import BatchPasses
 from aggbuffer.scale.ranks import Alone, Ranks
 from aggbuffer.scale.schedule import Schedule, Shuffled, ShuffledClusters, prefetched
-from aggbuffer.scale.source import NodeSource
+from aggbuffer.scale.source import NodeSource, check_on_cpu
 from aggbuffer.scale.trial import probe
 from aggbuffer.supervision import Supervision
 from aggbuffer.training import Perturbation, Training
@@ -102,6 +102,7 @@ class BatchTraining(Training):
 
     def _check(self) -> None:
         """Refuse what mini-batches cannot do."""
+        check_on_cpu(self.model, self.source)
         modules = dict(self.model.base.named_modules())
         if self.source.num_features != self.model.num_features:
             raise GraphError(
