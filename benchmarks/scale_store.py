@@ -138,7 +138,7 @@ def _fit(data: Any, given: dict[str, Any], share: int, out: Path) -> dict[str, A
         torch.manual_seed(0)
         gnn = GCN(data.num_features, HIDDEN, 2, int(data.get("y").max()) + 1).eval()
     model = ab.attach(gnn, data)
-    batch = ab.BatchConfig(seeds=SEEDS, fanout=FANOUT, steps_per_epoch=given["steps"], memory=share)
+    batch = ab.BatchConfig(seeds=SEEDS, fanout=FANOUT, steps_per_epoch=given["steps"], prefetch=0, memory=share)
     started = time.perf_counter()
     result = ab.fit(model, data, batch=batch, max_epochs=given["epochs"], monitor="rc_loss", progress=False)
     fitted = time.perf_counter()

@@ -13,7 +13,7 @@ from torch import Tensor
 from aggbuffer import losses
 from aggbuffer.config import BatchConfig, FitConfig, check_number
 from aggbuffer.errors import ConfigError, GraphError, ModelError, ModelTypeError
-from aggbuffer.fast.memory import kept_between_steps
+from aggbuffer.fast.memory import kept_between_steps, told_when_memory_runs_out
 from aggbuffer.files import checked_path
 from aggbuffer.graph import Graph
 from aggbuffer.layers import evaluation_mode
@@ -99,6 +99,7 @@ def fit(
         torch.autocast(device, enabled=False),
         kept_between_steps(),
         telling_how_to_go_on(path),
+        told_when_memory_runs_out(),
     ):
         source = data if is_source(data) else GraphSource(Graph.of(data))
         if isinstance(source, GraphSource):
