@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from torch_geometric.nn import APPNP, GAT, GCN, GIN, GCNConv, GraphSAGE, Sequent
 
 import aggbuffer
 from aggbuffer import BatchConfig, BufferConfig, BufferedGNN, FitConfig
+from aggbuffer.config import Loss
 from aggbuffer.graph import Graph
 from aggbuffer.scale.draws import DropEdge
 from aggbuffer.scale.source import GraphSource
@@ -122,17 +123,21 @@ def test_all_nodes_with_all_neighbours_are_the_full_batch(name: str, dtype: torc
         ("weights", BufferConfig()),
         ("csr", BufferConfig(block="agg")),
         ("plain", BufferConfig(block="agg", bias=True)),
+        ("zeros", BufferConfig()),
     ],
 )
 def test_other_graphs_and_blocks(kind: str, config: BufferConfig) -> None:
-    """Self-loops, edge weights, sparse adjacencies."""
+    """Self-loops, edge weights, sparse adjacencies, sparse features."""
     data = small_graph(loops=kind == "loops", weights=kind == "weights", directed=kind == "loops")
     mask = {key: data[key] for key in ("y", "train_mask", "val_mask")}
     data = as_csr(data) if kind == "csr" else data
+    if kind == "zeros":
+        data.x = data.x * (data.x > 1)
     data.update(mask)
     gnn = seeded(lambda: GCN(FEATURES, HIDDEN, 2, 4)).eval()
     model = shake(aggbuffer.attach(gnn, data, config))
     training = training_on(model, data, drop_edge=0.4)
+    assert training._is_sparse == (kind == "zeros")
     gradients, _ = training.gradients(training._make(torch.arange(14), 1), 1)
     near(gradients, full_gradients(model, data, training.config, 1)[0], 1e-5)
 
@@ -161,12 +166,13 @@ def test_dividing_seeds_changes_nothing(name: str, fanout: int | None) -> None:
         near([terms], [totals[0][1]], 1e-10)
 
 
-def test_an_epoch_estimates_the_terms_of_the_whole_graph() -> None:
+@pytest.mark.parametrize("loss", get_args(Loss))
+def test_an_epoch_estimates_the_terms_of_the_whole_graph(loss: Loss) -> None:
     """With all neighbours and one perturbation, the mean over an epoch's batches is the full batch, exactly."""
     data = community_graph()
     data.x = data.x.double()
     model = shake(aggbuffer.attach(seeded(MODELS["GCN"]).double().eval(), data))
-    training = training_on(model, data, batch=BatchConfig(seeds=17))
+    training = training_on(model, data, batch=BatchConfig(seeds=17), loss=loss)
     steps = list(training.schedule.epoch(0))
     assert len(steps) == 6
     assert torch.equal(torch.cat(steps).sort().values, torch.arange(90))

@@ -25,12 +25,14 @@ class BatchPasses(FastPasses):
         model: The model.
         batch: The batch.
         fast: Whether layers may run in their fast forms.
+        sparse: Whether most features are zero, so that it pays to look for those that are not.
     """
 
-    def __init__(self, model: BufferedGNN, batch: Batch, *, fast: bool) -> None:
+    def __init__(self, model: BufferedGNN, batch: Batch, *, fast: bool, sparse: bool = False) -> None:
         self.batch, self._fast = batch, fast
         self.graph, self.whole = batch.graph, BatchView(batch)
-        self.features, self.view = _Dense(self.graph.x), None
+        self.features = Features(self.graph.x) if sparse else _Dense(self.graph.x)
+        self.view = None
         self._own(model)
 
     def perturbed(self, draw: Draw, share: float) -> BatchView:
@@ -46,7 +48,7 @@ class BatchPasses(FastPasses):
 
 
 class _Dense(Features):
-    """The features of a batch, which are not looked at again, so that looking for zeros in them would not pay."""
+    """The features of a batch as they are: they are not seen again, so that looking for zeros in them would not pay."""
 
     def __init__(self, x: Tensor) -> None:
         self.x, self.columns, self._sparse = x, x.size(1), None

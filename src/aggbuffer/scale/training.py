@@ -82,12 +82,13 @@ class BatchTraining(Training):
         part = probe(source)
         chosen = choose_passes(model, part.graph, config.accelerate)
         self.is_fast = isinstance(chosen, FastPasses)
+        self._is_sparse = isinstance(chosen, FastPasses) and chosen.features.is_sparse
         if config.self_loops != "kept" and not chosen.weighs_loops:
             raise ConfigError(
                 f"self_loops={config.self_loops!r} needs a model of GCNConv and SGConv layers that runs on the fast "
                 "path (a CPU, float32 or float64, edge_index without weights, accelerate=True); use self_loops='kept'."
             )
-        self.inference = Layerwise(model, source, memory=self.batching.memory, nodes=torch.arange(1))
+        self.inference = Layerwise(model, source, memory=self.batching.memory)
         outputs = self.inference.plan.outputs
         self.supervision = Supervision.of(
             source, source.num_nodes, torch.device("cpu"), outputs, config, train_mask, val_mask
@@ -212,7 +213,7 @@ class BatchTraining(Training):
         if count == 0:
             return [torch.zeros_like(p) for p in self.parameters], torch.zeros(2, dtype=torch.float64)
         seeds = batch.nodes[:count]
-        passes = BatchPasses(self.model, batch, fast=self.is_fast)
+        passes = BatchPasses(self.model, batch, fast=self.is_fast, sparse=self._is_sparse)
         draw = self.draw(step)
         with passes.ready():
             with self.model.disabled(), torch.no_grad():
