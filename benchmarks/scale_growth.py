@@ -122,7 +122,9 @@ def _full(model: ab.BufferedGNN, data: Data) -> float:
 
 def _batch(model: ab.BufferedGNN, data: Data) -> float:
     batch = ab.BatchConfig(seeds=Sizes.seeds, fanout=Sizes.fanout, steps_per_epoch=STEPS["batch"])
-    return _between_losses(lambda loss: ab.fit(model, data, batch=batch, max_epochs=1, loss=loss, progress=False))
+    return _between_losses(
+        lambda loss: ab.fit(model, data, batch=batch, max_epochs=1, loss=loss, progress=False), batch.parts
+    )
 
 
 def _inference(model: ab.BufferedGNN, data: Data) -> float:
@@ -134,8 +136,8 @@ def _inference(model: ab.BufferedGNN, data: Data) -> float:
     return min(seconds)
 
 
-def _between_losses(fit: Callable[[Callable[[StepOutputs], LossTerms]], object]) -> float:
-    """The median time from one step to the next, without the first, which warms up."""
+def _between_losses(fit: Callable[[Callable[[StepOutputs], LossTerms]], object], parts: int = 1) -> float:
+    """The median time from one step to the next, without the first, which warms up; a step has so many parts."""
     times = []
 
     def loss(step: StepOutputs) -> LossTerms:
@@ -143,7 +145,8 @@ def _between_losses(fit: Callable[[Callable[[StepOutputs], LossTerms]], object])
         return robustness_controlled(step)
 
     fit(loss)
-    return median(np.diff(times)[1:].tolist() or np.diff(times).tolist())
+    steps = np.diff(times[::parts]).tolist()
+    return median(steps[1:] or steps)
 
 
 def _free_memory() -> int:

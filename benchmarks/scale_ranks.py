@@ -143,7 +143,8 @@ def rank(graph: Path, settings: str) -> None:
             return
     # The model has the best state now, which may be an earlier one; the last follows from every step.
     save_file({str(i): value for i, value in enumerate(last)}, graph / f"ranks-{ranks.size}.st")
-    steps = np.diff(times).tolist()
+    calls = len(times) // (given["steps"] * given["epochs"])  # a step calls the loss once for each of its parts here
+    steps = np.diff(times[::calls]).tolist()
     within = [seconds for place, seconds in enumerate(steps, start=1) if place % given["steps"]]
     told = {
         "ranks": ranks.size,

@@ -23,7 +23,7 @@ from aggbuffer.scale.distributed import joined
 TRAINED = {"drop_edge": 0.5, "dropout": 0.3, "patience": 50, "seed": 3, "monitor": "rc_loss", "lr": 0.02}
 BATCHES = {"batch": {"seeds": 40, "fanout": 4}, "max_epochs": 6, **TRAINED}
 WHOLE = {"max_epochs": 30, **TRAINED}
-CLOSE = 1e-6
+CLOSE = 1e-6  # more than it takes: parts of a step are computed to the same bits by whichever process
 
 
 @dataclass(frozen=True)
