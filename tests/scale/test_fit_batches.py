@@ -199,8 +199,8 @@ def test_what_mini_batches_cannot_do_is_refused_before_anything_changes() -> Non
 
     with refused("'conv' sends messages from target to source", ModelError):
         aggbuffer.fit(aggbuffer.attach(seeded(Backwards), data), data, batch=batch, **SHORT)
-    with refused("8 features per node, but the model was attached", AggBufferError):
-        aggbuffer.fit(aggbuffer.attach(base(), data), small_graph(features=8), batch=batch, **SHORT)
+    with buffered(base(), data) as model, refused("8 features per node, but the model was attached", AggBufferError):
+        aggbuffer.fit(model, small_graph(features=8), batch=batch, **SHORT)
 
 
 def test_batch_settings_are_checked_and_survive_json() -> None:
