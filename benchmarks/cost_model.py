@@ -83,7 +83,8 @@ class Sizes:
     @property
     def store_bytes(self) -> float:
         """Of the graph on disk."""
-        return self.nodes * (FLOAT * self.features + POINTER + FLOAT) + self.edges * INDEX
+        index = INDEX if self.nodes < 2**31 else 2 * INDEX
+        return self.nodes * (FLOAT * self.features + POINTER + FLOAT) + self.edges * index
 
 
 Terms = Callable[[Sizes], Sequence[float]]
@@ -217,12 +218,12 @@ class Estimate:
 
 
 def own_memory(sizes: Sizes, baseline: float = 0.5e9) -> float:
-    """Bytes of a process beside the mapped store: Python, the places of nodes in a batch, the epoch's order of seeds,
-    logits of the base for training nodes and of validation, and the batch itself, whose activations are kept twice.
+    """Bytes of a process beside the mapped store: Python, the places of nodes in a batch, the epoch's order of seeds
+    (which is made of two copies), flags, logits of the nodes, and a batch, whose activations are kept twice.
     """
     nodes, edges = sizes.sampled()
     batch = FLOAT * 4 * (edges + nodes * (sizes.features + 2 * sizes.layers * sizes.hidden))
-    return baseline + sizes.nodes * (INDEX + 8 + FLOAT * sizes.classes) + batch
+    return baseline + sizes.nodes * (INDEX + 3 * POINTER + 2 + FLOAT * sizes.classes) + batch
 
 
 def estimate(

@@ -32,7 +32,6 @@ def test_fit_on_mini_batches(files: Files) -> None:
     common = ["fit", *files.inputs, "--out", out, "--max-epochs", 3, "--json", "--quiet"]
     for given, batch in [
         (["--batch-size", 20, "--fanout", 3], {"seeds": 20, "fanout": 3, "clusters": None}),
-        (["--clusters", 4], {"seeds": 1024, "fanout": None, "clusters": 4}),
         ([], None),
     ]:
         result = invoked(*common, *given)

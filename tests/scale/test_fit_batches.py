@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,14 @@ BATCHES = {
 }
 
 
+def _check_tools(kind: str) -> None:
+    if kind == "clusters":
+        pytest.importorskip("pymetis", reason="pymetis, of the extra 'clusters', is not installed")
+
+
 @pytest.mark.parametrize("kind", BATCHES)
 def test_the_same_seed_gives_the_same_bits_with_and_without_prefetching(kind: str) -> None:
+    _check_tools(kind)
     data, seen = community_graph(), []
     for batch in (BATCHES[kind], BATCHES[kind].override(prefetch=0), BATCHES[kind].override(prefetch=3)):
         with buffered(base(), data) as model:
@@ -42,6 +49,7 @@ def test_the_same_seed_gives_the_same_bits_with_and_without_prefetching(kind: st
 
 @pytest.mark.parametrize("kind", BATCHES)
 def test_a_resumed_run_ends_with_the_same_bits(kind: str, tmp_path: Path) -> None:
+    _check_tools(kind)
     data, options = community_graph(), {**SHORT, "batch": BATCHES[kind], "strength": 0.1}
     with buffered(base(), data) as model:
         whole = aggbuffer.fit(model, data, **options)
@@ -201,6 +209,13 @@ def test_what_mini_batches_cannot_do_is_refused_before_anything_changes() -> Non
         aggbuffer.fit(aggbuffer.attach(seeded(Backwards), data), data, batch=batch, **SHORT)
     with buffered(base(), data) as model, refused("8 features per node, but the model was attached", AggBufferError):
         aggbuffer.fit(model, small_graph(features=8), batch=batch, **SHORT)
+
+
+def test_clusters_without_pymetis_tell_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    data = community_graph()
+    with buffered(base(), data) as model, refused(r"pip install 'aggbuffer\[clusters\]'"):
+        aggbuffer.fit(model, data, batch=BATCHES["clusters"], **SHORT)
 
 
 def test_batch_settings_are_checked_and_survive_json() -> None:

@@ -240,6 +240,26 @@ def test_disabled_buffers_and_a_custom_forward() -> None:
         torch.testing.assert_close(aggbuffer.infer(model, data, memory=TINY), call(model, data))
 
 
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
+def test_what_is_kept_between_runs_follows_the_buffers(name: str) -> None:
+    """The frozen map of the features is computed once, for whichever nodes, buffers and perturbed graphs come next."""
+    data = small_graph(features=20)
+    model = aggbuffer.attach(seeded(lambda: READY[name](20, HIDDEN, 2, CLASSES)), data)
+    layerwise = Layerwise(model, GraphSource(Graph.of(data)), memory=2**20)
+    for seed in range(3):
+        shake(model, seed)
+        with model.plainly(), torch.no_grad():
+            expected = model.run(data)
+        torch.testing.assert_close(layerwise.logits(), expected, rtol=1e-5, atol=1e-5)
+        some = torch.tensor([3, 1])
+        torch.testing.assert_close(layerwise.at(some).logits(), expected[some], rtol=1e-5, atol=1e-5)
+        draw = DropEdge(seed, 0, 0.5)
+        with model.plainly(), torch.no_grad():
+            expected = model(data.x, data.edge_index[:, draw.kept(*data.edge_index, slice(None))])
+        torch.testing.assert_close(layerwise.logits(draw), expected, rtol=1e-5, atol=1e-5)
+    assert layerwise._kept is not None
+
+
 def test_a_table_that_does_not_fit_is_kept_in_a_file() -> None:
     data = small_graph()
     gnn = seeded(lambda: GCN(FEATURES, HIDDEN, 3, CLASSES)).eval()

@@ -17,7 +17,7 @@ from aggbuffer.scale.operators import Degrees, Operator, gcn_operator, mean_oper
 from aggbuffer.scale.replay import Call
 
 if TYPE_CHECKING:
-    from aggbuffer.scale.layerwise import Sweep
+    from aggbuffer.scale.sweep import Sweep
 
 _DEEPEST = 4  # hops that a layer may look at in one call, if the library does not know it
 
@@ -74,6 +74,9 @@ class OneAggregation:
         if self.before is None and aggregated is None and layer == 0 and sweep.starts_with_features:
             assert sweep.source.matrix is not None
             return sweep.source.matrix, False
+        constant = aggregated is None and layer == 0 and sweep.starts_with_features  # as the base is frozen
+        if constant and sweep.kept is not None:
+            return sweep.kept, False
         mapped = sweep.budget.table(sweep.source.num_nodes, self.width, sweep.source.dtype)
         for nodes, call in sweep.sources(layer):
             h = call.hidden[-1]
@@ -81,7 +84,9 @@ class OneAggregation:
             if aggregated is not None:  # the block that has its term aggregated as the layer does
                 rows = rows + aggregated.forward(call.hidden, torch.ones(()), lambda term: term)
             mapped[nodes] = rows
-        return mapped, True
+        if constant and not mapped.untyped_storage().filename:
+            sweep.kept = mapped
+        return mapped, sweep.kept is not mapped
 
 
 @dataclass(frozen=True, eq=False)

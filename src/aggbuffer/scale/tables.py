@@ -20,11 +20,12 @@ class Budget:
 
     Args:
         memory: Bytes.
+        kept: A table that is there already.
     """
 
-    def __init__(self, memory: int) -> None:
+    def __init__(self, memory: int, kept: Tensor | None = None) -> None:
         self.chunk = max(1, memory // 4)
-        self._left = memory // 2
+        self._left = memory // 2 - (0 if kept is None else kept.numel() * kept.element_size())
 
     def table(self, rows: int, width: int, dtype: torch.dtype) -> Tensor:
         """Room for ``[rows, width]``, whose values are anything."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +18,10 @@ from aggbuffer.layers import LayerSpec, discover, evaluation_mode, explain_failu
 from aggbuffer.model import BufferedGNN
 from aggbuffer.scale.forms import Form, candidates
 from aggbuffer.scale.hashing import PROBE, key_of
-from aggbuffer.scale.layerwise import Plan, Reach, Sweep
 from aggbuffer.scale.replay import Call, Replay, recorded
 from aggbuffer.scale.sampler import Relabelling, in_edges
 from aggbuffer.scale.source import GraphSource, NodeSource, subgraph
+from aggbuffer.scale.sweep import Reach, Sweep
 from aggbuffer.scale.tables import Budget
 
 _SEEDS, _FANOUT, _HOPS = 24, 6, 2
@@ -28,6 +29,27 @@ _SMALL = 512  # nodes of a graph that is tried as a whole
 _FEW_EDGES = 8192
 _CHUNKS = 3
 _SLACK = 1000  # roundings
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a trial has shown.
+
+    Attributes:
+        specs: The layers in the order they run.
+        forms: How each is computed.
+        widths: Of their outputs.
+        dtypes: Likewise.
+        outputs: C.
+        starts_with_features: Whether the first layer receives the features as they are.
+    """
+
+    specs: tuple[LayerSpec, ...]
+    forms: tuple[Form, ...]
+    widths: tuple[int, ...]
+    dtypes: tuple[torch.dtype, ...]
+    outputs: int
+    starts_with_features: bool
 
 
 def probe(source: NodeSource) -> GraphSource:
