@@ -36,6 +36,7 @@ from paper.environment import forget_peak_memory, peak_memory
 SIZES = "100000,300000,1000000,3000000,10000000,30000000,100000000"
 MODES = ("full", "batch", "inference")
 STEPS = {"full": 5, "batch": 20, "inference": 2}
+SCRATCH = Path.home() / ".cache" / "aggbuffer-benchmarks" / "growth"
 _SPARED = 0.9  # of the memory that is free, which a point may take: more, and the system would kill others for it
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -47,7 +48,7 @@ def grow(
     modes: Annotated[str, typer.Option(help="Of full, batch and inference.")] = ",".join(MODES),
     threads: Annotated[int, typer.Option(min=1)] = os.cpu_count() or 1,
     folder: Annotated[Path, typer.Option("--results", help="Where results are kept.")] = RESULTS,
-    scratch: Annotated[Path, typer.Option(help="Where graphs are written meanwhile.")] = Path("scale-growth.tmp"),
+    scratch: Annotated[Path, typer.Option(help="Where graphs are written meanwhile.")] = SCRATCH,
 ) -> None:
     """Measure what is not there yet, and print the cost model of all that is."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ from aggbuffer.scale.ranks import Alone, Ranks
 
 TIMEOUT = 600.0  # seconds until a process that does not answer counts as gone
 
-_SEEN_WITHIN = 3.0  # seconds in which the survivors of a failure report
+_SEEN_WITHIN = 5.0  # seconds in which the survivors of a failure report
 _HERE = "is here"
 _NO_BYTES = torch.empty(0, dtype=torch.uint8)
 _NEEDED = ("MASTER_ADDR", "MASTER_PORT")

@@ -78,6 +78,9 @@ def fit(
     clusters: Annotated[
         int | None, _setting(told="Cut the graph into so many parts; a mini-batch is a union of some.")
     ] = None,
+    parts: Annotated[
+        int | None, _setting(told="Into how many parts a mini-batch is divided: more take less memory; 4 without it.")
+    ] = None,
     rank_timeout: Annotated[
         float, _setting(told="Under torchrun: seconds until a process that does not answer counts as gone.")
     ] = 600.0,
@@ -101,7 +104,7 @@ def fit(
     """
     settings = locals()
     with session(as_json=as_json, quiet=quiet, debug=debug) as work:
-        given = {"seeds": batch_size, "fanout": fanout, "clusters": clusters}
+        given = {"seeds": batch_size, "fanout": fanout, "clusters": clusters, "parts": parts}
         settings["batch"] = {name: value for name, value in given.items() if value is not None} or None
         config = FitConfig.from_dict({name: settings[name] for name in FitConfig().to_dict()})
         buffer_config = BufferConfig.from_dict({name: settings[name] for name in BufferConfig().to_dict()})
