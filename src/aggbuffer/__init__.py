@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aggbuffer.version import __version__
 
 if TYPE_CHECKING:
-    from aggbuffer import data, interop, logs
+    from aggbuffer import data, interop, logs, store
     from aggbuffer.attach import attach, detach
     from aggbuffer.compare import Comparison, compare
     from aggbuffer.config import BatchConfig, BufferConfig, FitConfig
@@ -48,6 +48,7 @@ __all__ = [
     "load",
     "logs",
     "save",
+    "store",
     "sweep",
 ]
 
@@ -66,6 +67,7 @@ _NAMES = {
     "logs": (),
     "model": ("BufferedGNN",),
     "scale.layerwise": ("infer",),
+    "store": (),
     "sweep": ("SweepResult", "sweep"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

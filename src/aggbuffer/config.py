@@ -78,6 +78,8 @@ class BatchConfig(_Config):
 
     Attributes:
         seeds: How many nodes the loss of a step is computed on, over all processes.
+        parts: Into how many parts the seeds of a step are divided, which are computed one after the other or by several
+            processes, with the same result where there are no more processes than parts. More parts take less memory.
         fanout: How many in-edges of a node are sampled, the same at every hop; None for all of them.
         clusters: Cut the graph into so many parts, and take unions of parts in place of sampled neighbourhoods.
         steps_per_epoch: Steps between two validations; None for one pass over all nodes.
@@ -86,6 +88,7 @@ class BatchConfig(_Config):
     """
 
     seeds: int = 1024
+    parts: int = 4
     fanout: int | None = None
     clusters: int | None = None
     steps_per_epoch: int | None = None
@@ -94,6 +97,7 @@ class BatchConfig(_Config):
 
     def __post_init__(self) -> None:
         check_integer("seeds", self.seeds, 1)
+        check_integer("parts", self.parts, 1)
         if isinstance(self.fanout, tuple | list):
             raise ConfigError(
                 f"fanout must be one number or None (got {self.fanout!r}); a node has one sample at whatever hop it "

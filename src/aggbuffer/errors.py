@@ -30,6 +30,18 @@ class BufferFileError(AggBufferError, ValueError):
     """A buffer file or checkpoint is missing, foreign, damaged, or made for another base model."""
 
 
+class RanksError(AggBufferError):
+    """A process of a run on several has gone, has failed, or does not answer.
+
+    Attributes:
+        speaker: The lowest rank that is left, which is to tell the user.
+    """
+
+    def __init__(self, told: str, speaker: int = 0) -> None:
+        super().__init__(told)
+        self.speaker = speaker
+
+
 class DataUnavailableError(AggBufferError):
     """A benchmark graph could be found neither locally nor where it is published."""
 

@@ -12,15 +12,16 @@ from torch import Tensor
 
 from aggbuffer import losses
 from aggbuffer.callbacks import Callback
-from aggbuffer.config import FitConfig, check_number
+from aggbuffer.config import BatchConfig, FitConfig, check_number
 from aggbuffer.errors import ConfigError, GraphError, ModelError, ModelTypeError
-from aggbuffer.fast.memory import kept_between_steps
+from aggbuffer.fast.memory import kept_between_steps, told_when_memory_runs_out
 from aggbuffer.files import checked_path
 from aggbuffer.graph import Graph
 from aggbuffer.layers import evaluation_mode
 from aggbuffer.model import BufferedGNN
 from aggbuffer.progress import progress_display
 from aggbuffer.result import EpochRecord, FitResult
+from aggbuffer.scale.distributed import current_ranks, telling_how_to_go_on
 from aggbuffer.scale.ranks import Ranks
 from aggbuffer.scale.source import GraphSource, is_source
 from aggbuffer.scale.training import BatchTraining
@@ -68,7 +69,8 @@ def fit(
         loader: A PyG loader to train on the batches of, such as ``NeighborLoader``; its batches need ``n_id``. Their
             first ``batch_size`` nodes are what the loss is computed on, or all nodes where they do not tell. Which
             batches come is the loader's own matter, so a resumed run may see others.
-        ranks: The processes that share the work; each calls ``fit`` with the same arguments.
+        ranks: The processes that share the work; each calls ``fit`` with the same arguments. By default those of
+            ``torch.distributed``, where it was initialised. Without ``batch``, all nodes are the seeds of every step.
 
     Raises:
         AggBufferError: For input that cannot be used, before anything was changed.
@@ -89,6 +91,7 @@ def fit(
     callbacks = _checked_functions(callbacks, loss, perturb)
     check_number("checkpoint_every", checkpoint_every, 0, math.inf)
     path = checked_path(checkpoint) if checkpoint is not None else None
+    ranks = current_ranks() if ranks is None else ranks
     device = model.buffer_parameters()[0].device.type
     with (
         evaluation_mode(model.base),
@@ -97,20 +100,27 @@ def fit(
         torch.enable_grad(),
         torch.autocast(device, enabled=False),
         kept_between_steps(),
+        telling_how_to_go_on(path),
+        told_when_memory_runs_out(),
     ):
         source = data if is_source(data) else GraphSource(Graph.of(data))
         if isinstance(source, GraphSource):
             given = source.graph.data.to_dict().values()
             if any(isinstance(value, Tensor) and value.is_inference() for value in given):
                 raise GraphError("The graph was made in inference mode, which allows no training; pass data.clone().")
-        if config.batch is not None or loader is not None or ranks is not None:
+        if ranks is not None and config.batch is None and loader is None and isinstance(source, GraphSource):
+            # What processes share are the seeds of a step; all nodes are those of a full batch.
+            config = config.override(batch=BatchConfig(seeds=source.num_nodes))
+        if config.batch is not None or loader is not None:
             training: Training = BatchTraining(
                 model, source, config, train_mask, val_mask, loss, perturb, loader, ranks
             )
         elif isinstance(source, GraphSource):
             training = Training(model, source.graph, config, train_mask, val_mask, loss, perturb)
         else:
-            raise ConfigError("A graph on disk is trained on in mini-batches; pass batch=aggbuffer.BatchConfig(...).")
+            raise ConfigError(
+                "A graph on disk is trained on in mini-batches; pass batch=aggbuffer.BatchConfig(...) (--batch-size)."
+            )
         display = progress_display(progress, config)
         return training.run(path, checkpoint_every, [*callbacks, *([] if display is None else [display])])
 

@@ -180,6 +180,11 @@ def _as_data(data: object) -> Data:
     if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         x, edges = data
         data = Data(x=x, adj_t=edges) if is_sparse_adjacency(edges) else Data(x=x, edge_index=edges)
+    if hasattr(data, "pointer") and hasattr(data, "column"):
+        raise GraphError(
+            f"The graph is a {type(data).__name__} on disk, and this needs one in memory; fit, evaluate and infer work "
+            "on a graph on disk."
+        )
     if not isinstance(data, Data):
         raise GraphError(
             f"The graph is a {type(data).__name__}; expected a torch_geometric.data.Data or a pair (x, edge_index)."

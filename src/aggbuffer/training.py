@@ -191,10 +191,8 @@ class Training:
             self._go_to(begin, state)
         state.self_loops = min(scores, key=scores.__getitem__)  # kept, if it makes no difference
         self.config = self.config.override(self_loops=state.self_loops)
-        logger.info(
-            "tried %d epochs with self-loops kept (best %s %.4f) and redrawn (%.4f): going on with %s",
-            epochs, self.monitor.name, scores["kept"], scores["redrawn"], state.self_loops,
-        )  # fmt: skip
+        told = ", ".join(f"{kind} {score:.4f}" for kind, score in scores.items())
+        logger.info("self-loops %s (%s: %s)", state.self_loops, self.monitor.name, told)
 
     @property
     def _steps_an_epoch(self) -> int:

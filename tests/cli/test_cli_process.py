@@ -12,6 +12,7 @@ import pytest
 from cli_inputs import Files, write_files
 
 COMMANDS = ["", "demo", "fit", "evaluate", "diagnose", "inspect", "data", "data list", "data get"]
+COMMANDS += ["store", "store build", "store check", "store info"]
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_help_is_there_for_every_command_and_imports_no_torch() -> None:
         "    result = CliRunner().invoke(app, [*command.split(), '--help'])\n"
         "    assert result.exit_code == 0, command\n"
         "    assert 'aggbuffer demo' in result.stdout if not command else True\n"
-        "    assert 'Example: aggbuffer' in result.stdout or command in ('', 'data'), command\n"
+        "    assert 'Example: aggbuffer' in result.stdout or command in ('', 'data', 'store'), command\n"
         "assert not {'torch', 'torch_geometric', 'numpy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from aggbuffer.cli.commands import data, demo, fit, inspect, judge, report, sweep
+from aggbuffer.cli.commands import data, demo, fit, inspect, judge, report, store, sweep
 from aggbuffer.cli.session import USAGE, fail
 from aggbuffer.version import __version__
 
@@ -80,6 +80,7 @@ app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("inspect", epilog=inspect.EXAMPLE)(inspect.inspect)
 app.command("sweep", epilog=sweep.EXAMPLE)(sweep.sweep)
 app.add_typer(data.app, name="data")
+app.add_typer(store.app, name="store")
 
 
 def main() -> None:

@@ -13,18 +13,20 @@ from aggbuffer.cli.models import build_model, load_weights
 from aggbuffer.data import read_graph
 from aggbuffer.errors import BufferFileError, ConfigError
 from aggbuffer.io import load
+from aggbuffer.store import GraphStore, is_store, open
 
 
 def read_inputs(
     graph: Path, model: str, weights: Path | None, *, split: int = 0, buffer: Path | None = None
-) -> tuple[Data, nn.Module]:
-    """The graph, and the model with its weights and, if a file is given, its buffers."""
-    data = read_graph(graph, split=split)
+) -> tuple[Data | GraphStore, nn.Module]:
+    """The graph, in memory or on disk, and the model with its weights and, if a file is given, its buffers."""
+    data = open(graph) if is_store(graph) else read_graph(graph, split=split)
     gnn = build_model(model, data)
     if weights is not None:
         load_weights(gnn, weights)
     like = next((p for p in gnn.parameters() if p.is_floating_point()), None)
-    data = data if like is None else _as_the_model(data, like)
+    if like is not None and not isinstance(data, GraphStore):
+        data = _as_the_model(data, like)
     return data, gnn if buffer is None else load(gnn, buffer)
 
 

@@ -20,12 +20,13 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
 from aggbuffer.errors import ConfigError, ModelError
+from aggbuffer.store import GraphStore
 
 _NESTED = ("state_dict", "model_state_dict", "model")  # where checkpoints keep a model's own state
 _NAMED = 3  # how many differing parameters a message lists
 
 
-def build_model(spec: str, data: Data) -> nn.Module:
+def build_model(spec: str, data: Data | GraphStore) -> nn.Module:
     """Build the model that ``package.module:factory`` or ``file.py:factory`` names.
 
     The factory is called with the graph if it takes a parameter. Its random numbers start from seed 0, so that the

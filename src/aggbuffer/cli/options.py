@@ -14,8 +14,8 @@ GraphPath = Annotated[
     typer.Option(
         "--graph",
         "-g",
-        help="A PyG Data saved with torch.save (.pt), an .npz file, or a folder of edges.csv and nodes.csv (or "
-        ".parquet).",
+        help="A PyG Data saved with torch.save (.pt), an .npz file, a folder of edges.csv and nodes.csv (or .parquet), "
+        "or a graph store.",
         rich_help_panel=_INPUT,
     ),
 ]

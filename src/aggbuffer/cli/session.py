@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import typer
 from rich.console import Console
@@ -25,14 +26,20 @@ class Session:
         as_json: Whether standard output is for one JSON document alone.
         quiet: Whether to leave out what is merely nice to know.
         interrupted: Finds the words for Ctrl-C: what was kept, and how to go on.
+        rank: This process's number among those of a run.
         out: For results.
         err: For all else.
     """
 
     def __init__(self, as_json: bool, quiet: bool) -> None:
-        self.as_json, self.quiet = as_json, quiet
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.as_json, self.quiet = as_json, quiet or self.rank > 0
         self.interrupted: Callable[[], str] = lambda: "Stopped; nothing was written."
-        self.out, self.err = Console(file=sys.stdout, highlight=False), Console(file=sys.stderr, highlight=False)
+        self.out, self.err = (Console(file=self._only(stream), highlight=False) for stream in (sys.stdout, sys.stderr))
+
+    def _only(self, stream: TextIO) -> TextIO:
+        """Of several processes that torchrun has started, the first alone has something to say."""
+        return open(os.devnull, "w", encoding="utf-8") if self.rank > 0 else stream
 
     def say(self, told: str) -> None:
         """Tell what is known so far, beside the results."""
@@ -80,7 +87,7 @@ def session(*, as_json: bool = False, quiet: bool = False, debug: bool = False) 
     with contextlib.ExitStack() as stack:
         if as_json:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        stack.enter_context(_log_to_stderr(quiet))
+        stack.enter_context(_log_to_stderr(current.quiet))
         try:
             yield current
         except (typer.Exit, typer.Abort, BrokenPipeError):
@@ -91,6 +98,8 @@ def session(*, as_json: bool = False, quiet: bool = False, debug: bool = False) 
             current.err.print(f"\n{current.interrupted()}", markup=False, soft_wrap=not current.err.is_terminal)
             raise typer.Exit(INTERRUPTED) from None
         except AggBufferError as error:
+            if getattr(error, "speaker", 0) != current.rank:
+                raise typer.Exit(FAILED) from None
             fail(str(error), USAGE if isinstance(error, ConfigError) else FAILED, debug)
         except Exception as error:
             reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])

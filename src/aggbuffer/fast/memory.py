@@ -6,6 +6,10 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import torch
+
+from aggbuffer.errors import ModelError
+
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # from glibc's malloc.h
 _USUAL_TRIM, _USUAL_MMAPS = 128 * 1024, 65536
 _NEVER = -1  # above any size, also that of the gigabytes that a large graph frees
@@ -31,6 +35,24 @@ def kept_between_steps() -> Iterator[None]:
         mallopt(_MMAP_MAX, _USUAL_MMAPS)
         mallopt(_TRIM_THRESHOLD, _USUAL_TRIM)
         trim(0)
+
+
+@contextmanager
+def told_when_memory_runs_out() -> Iterator[None]:
+    """A failure inside for want of memory becomes the sentence that says what takes less."""
+    try:
+        yield
+    except Exception as error:
+        if not any(_is_want_of_memory(cause) for cause in (error, error.__cause__)):
+            raise
+        raise ModelError(
+            "The memory ran out while the buffers were trained; train on mini-batches (batch=, --batch-size), or on "
+            "such with fewer seeds, a smaller fanout, prefetch=0 or less memory for validation."
+        ) from error
+
+
+def _is_want_of_memory(error: BaseException | None) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
 def _glibc() -> tuple[Callable[[int, int], int] | None, Callable[[int], int] | None]:

@@ -30,6 +30,8 @@ from aggbuffer.report.judged import Judged, Judgement
 from aggbuffer.report.reading import FORMAT
 from aggbuffer.report.terms import layer_terms
 from aggbuffer.report.timing import inference_times
+from aggbuffer.scale.distributed import current_ranks
+from aggbuffer.store import GraphStore
 from aggbuffer.version import __version__
 
 KEEP = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -54,7 +56,7 @@ class Run:
     """
 
     model: BufferedGNN
-    data: Data
+    data: Data | GraphStore
     result: FitResult
     file: Path
     comparison: Comparison | None
@@ -70,7 +72,7 @@ class Run:
             description: What the graph is, in a sentence or two.
             load_code: Python code that loads the buffer.
         """
-        graph, base = Graph.of(self.data), self.model.base
+        base, graph = self.model.base, _described(self.data)
         modules = dict(base.named_modules())
         told: dict[str, Any] = json_ready(
             {
@@ -79,12 +81,7 @@ class Run:
                 "description": description,
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
                 "edge_loss": self.edge_loss,
-                "graph": {
-                    "nodes": graph.num_nodes,
-                    "edges": graph.num_links if graph.is_undirected else graph.num_edges,
-                    "undirected": graph.is_undirected,
-                    "features": graph.x.size(1),
-                },
+                "graph": graph,
                 "base": {
                     "class": type(base).__name__,
                     "parameters": sum(p.numel() for p in base.parameters()),
@@ -99,7 +96,7 @@ class Run:
                 },
                 "fit": self.result.to_dict(),
                 "diagnosis": self.diagnosis and self.diagnosis.to_dict(),
-                "held_out": _held_out(self.data, graph.num_nodes),
+                "held_out": _held_out(self.data, graph["nodes"]),
                 **self.measured,
                 "versions": {
                     "aggbuffer": __version__,
@@ -118,9 +115,19 @@ class Run:
         return told
 
 
+def _described(data: Data | GraphStore) -> dict[str, Any]:
+    graph = data if isinstance(data, GraphStore) else Graph.of(data)
+    return {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_links if graph.is_undirected else graph.num_edges,
+        "undirected": graph.is_undirected,
+        "features": graph.num_features if isinstance(graph, GraphStore) else graph.x.size(1),
+    }
+
+
 def fit_and_judge(
     gnn: nn.Module,
-    data: Data,
+    data: Data | GraphStore,
     file: Path,
     *,
     config: FitConfig,
@@ -155,7 +162,9 @@ def fit_and_judge(
     diagnosis = diagnose(gnn, data, task=config.task, seed=config.seed) if diagnosed else None
     if diagnosis:
         say(f"{diagnosis.in_words()}")
-    judged = Judged.before(gnn, data, _shares(data, kept), kept, config.task)
+    judged = None
+    if current_ranks() is None:  # else the other processes would wait meanwhile
+        judged = Judged.before(gnn, data, _shares(data, kept), kept, config.task)
     model = attach(gnn, data, buffer_config)
     result = fit(model, data, config, progress=progress, checkpoint=checkpoint, callbacks=callbacks)
     save(model, file, extra={"seed": str(config.seed), "best_epoch": str(result.best_epoch)})
@@ -164,19 +173,25 @@ def fit_and_judge(
         f"Fitted {model.num_buffer_parameters:,} parameters in {result.seconds:.1f} s; "
         f"the state of epoch {result.best_epoch} of {result.epochs} was best on {result.monitor} and is kept."
     )
+    if judged is None:
+        with model.disabled():
+            judged = Judged.before(model, data, _shares(data, kept), kept, config.task)
     judgement = judged.after(model, data)
-    measured = {
-        **judgement.told,
-        "terms": layer_terms(model, data, kept),
-        "inference": inference_times(model, data),
-    }
+    measured = {**judgement.told, **_layers_and_times(model, data, kept)}
     table = _for_a_table(judgement, kept)
     return Run(model, data, result, file, table, diagnosis, edge_loss=float(edge_loss), measured=measured)
 
 
-def _shares(data: Data, kept: float) -> tuple[float, ...]:
+def _layers_and_times(model: BufferedGNN, data: Data | GraphStore, kept: float) -> dict[str, Any]:
+    if isinstance(data, GraphStore):  # of which no pass is made at once
+        missing = {"missing": "It is not measured on a graph on disk."}
+        return {"terms": missing, "inference": missing}
+    return {"terms": layer_terms(model, data, kept), "inference": inference_times(model, data)}
+
+
+def _shares(data: Data | GraphStore, kept: float) -> tuple[float, ...]:
     """Shares of edges to keep in the evaluation, from all to none."""
-    fine = _FINE if Graph.of(data).num_edges <= _FINE_UP_TO else ()
+    fine = _FINE if not isinstance(data, GraphStore) and Graph.of(data).num_edges <= _FINE_UP_TO else ()
     return tuple(sorted({*KEEP, *fine, kept}, reverse=True))
 
 
@@ -189,7 +204,7 @@ def _for_a_table(judgement: Judgement, kept: float) -> Comparison | None:
     return Comparison([d for d in whole.differences if d.name not in extra], whole.task, whole.level)
 
 
-def _held_out(data: Data, num_nodes: int) -> dict[str, Any]:
+def _held_out(data: Data | GraphStore, num_nodes: int) -> dict[str, Any]:
     """How many nodes each mask selects, and how many test nodes another mask selects, too."""
     masks = {name: data.get(f"{name}_mask") for name in ("train", "val", "test")}
     chosen = {name: None if mask is None else _chosen(mask, num_nodes) for name, mask in masks.items()}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -22,6 +25,7 @@ from aggbuffer.passes import choose_passes
 from aggbuffer.result import EpochRecord
 from aggbuffer.scale.batch import Batch, Sampler, Union
 from aggbuffer.scale.clusters import cut
+from aggbuffer.scale.distributed import of_rank_0
 from aggbuffer.scale.draws import DropEdge, HashedDropout
 from aggbuffer.scale.layerwise import Layerwise
 from aggbuffer.scale.loader import from_loader
@@ -162,8 +166,8 @@ class BatchTraining(Training):
     def _epoch(self, epoch: int, clean: Tensor | None) -> tuple[EpochRecord, Tensor | None]:
         """Steps over all nodes, or as many as asked for, and their validation."""
         sums, steps = torch.zeros(2, dtype=torch.float64), 0
-        for step, batch in self._batches(epoch):
-            sums += self._descend(batch, step, epoch)
+        for step, parts in groupby(self._batches(epoch), key=itemgetter(0)):
+            sums += self._descend((batch for _, batch in parts), step, epoch)
             steps += 1
         if not steps:
             raise ConfigError("The loader gave no batch; expected at least one an epoch.")
@@ -173,7 +177,7 @@ class BatchTraining(Training):
         return EpochRecord(epoch, bias, robust, total, val_loss, val_accuracy, score), None
 
     def _batches(self, epoch: int) -> Iterator[tuple[int, Batch]]:
-        """This process's part of every batch of an epoch, with the number of its step in the run."""
+        """This process's parts of every batch of an epoch, with the number of their step in the run."""
         if self.loader is not None:
             for place, data in enumerate(self.loader):
                 yield (epoch << 32) + place, from_loader(self.source, data)
@@ -189,16 +193,34 @@ class BatchTraining(Training):
             done, place = divmod(step, self.schedule.steps)
             for at, seeds in enumerate(self.schedule.epoch(done)):
                 if at >= place and step < first + count:
-                    yield step, self.ranks.share(seeds)
+                    yield from ((step, part) for part in self._parts(seeds))
                     step += 1
+
+    def _parts(self, seeds: Tensor) -> Sequence[Tensor]:
+        """This process's parts of the seeds of a step.
+
+        A part is computed as a whole, to the same bits by whichever process; and their sum, in float64, is the same in
+        whatever order. The first float32 digit that differs would be blown up by Adam where a gradient is near 0.
+        """
+        if self.batching.clusters is not None:  # a union is only whole with all its edges
+            return [seeds]
+        parts = seeds.tensor_split(max(self.batching.parts, self.ranks.size))
+        return [parts[int(place)] for place in self.ranks.share(torch.arange(len(parts)))]
 
     def _numbered(self, step: int, seeds: Tensor) -> tuple[int, Batch]:
         return step, self._make(seeds, step)
 
-    def _descend(self, batch: Batch, step: int, epoch: int) -> Tensor:
+    def _descend(self, parts: Iterable[Batch], step: int, epoch: int) -> Tensor:
         """One step of all processes; both terms of its loss, ``[2]``."""
-        gradients, terms = self.gradients(batch, step)
-        self.ranks.add_up([*gradients, terms])
+        sums = [torch.zeros(p.shape, dtype=torch.float64) for p in self.parameters]
+        terms = torch.zeros(2, dtype=torch.float64)
+        for batch in parts:
+            found, its_terms = self.gradients(batch, step)
+            terms += its_terms
+            for total, gradient in zip(sums, found, strict=True):
+                total += gradient
+        self.ranks.add_up([*sums, terms])
+        gradients = [total.to(p.dtype) for total, p in zip(sums, self.parameters, strict=True)]
         self._check_finite((terms[0] + self.config.strength * terms[1]).item(), epoch)
         self._move(gradients)
         return terms
@@ -273,12 +295,16 @@ class BatchTraining(Training):
     def _parameters_changed(self) -> None:
         pass  # batches keep nothing that depends on them
 
+    def _resume(self, path: Path, identity: str, state: Any) -> bool:
+        with of_rank_0(path, self.ranks) as here:
+            return super()._resume(here, identity, state)
+
     def _save(self, *args: Any) -> None:
         if self.ranks.rank == 0:
             super()._save(*args)
 
     def _identity(self) -> str:
-        kept = ("seeds", "fanout", "clusters", "steps_per_epoch")
+        kept = ("seeds", "parts", "fanout", "clusters", "steps_per_epoch")
         batching = {name: value for name, value in self.batching.to_dict().items() if name in kept}
         settings = self._settings() | {"batch": batching, "loader": self.loader is not None}
         header = [settings, fingerprint(self.model.base), self.source.digest()]

@@ -13,8 +13,8 @@ from aggbuffer.cli.session import Session, session
 from aggbuffer.config import BufferConfig, FitConfig
 
 if TYPE_CHECKING:
-    from aggbuffer.callbacks import Callback
     from aggbuffer.report import Run
+    from aggbuffer.scale.ranks import Ranks
 
 EXAMPLE = (
     "Example: aggbuffer fit --graph cora.pt --model model.py:build --weights gcn.safetensors "
@@ -100,6 +100,12 @@ def fit(
     clusters: Annotated[
         int | None, _setting(told="Cut the graph into so many parts; a mini-batch is a union of some.")
     ] = None,
+    parts: Annotated[
+        int | None, _setting(told="Into how many parts a mini-batch is divided: more take less memory; 4 without it.")
+    ] = None,
+    rank_timeout: Annotated[
+        float, _setting(told="Under torchrun: seconds until a process that does not answer counts as gone.")
+    ] = 600.0,
     site: Annotated[
         str, _setting(told="Where the buffer acts: aggregation or output.", panel=_BUFFER)
     ] = BufferConfig.site,
@@ -120,47 +126,71 @@ def fit(
     """
     settings = locals()
     with session(as_json=as_json, quiet=quiet, debug=debug) as work:
-        given = {"seeds": batch_size, "fanout": fanout, "clusters": clusters}
+        given = {"seeds": batch_size, "fanout": fanout, "clusters": clusters, "parts": parts}
         settings["batch"] = {name: value for name, value in given.items() if value is not None} or None
         config = FitConfig.from_dict({name: settings[name] for name in FitConfig().to_dict()})
         buffer_config = BufferConfig.from_dict({name: settings[name] for name in BufferConfig().to_dict()})
+        from aggbuffer.callbacks import Callback
         from aggbuffer.cli.inputs import check_folder, check_writable, read_inputs
         from aggbuffer.cli.loggers import loggers
         from aggbuffer.files import write_json
         from aggbuffer.report import fit_and_judge, write_report
+        from aggbuffer.scale.distributed import joined
 
-        check_writable(out, report, checkpoint, inputs=(graph, weights))
         folder = run or _beside(out)
-        check_folder(folder, out, report, checkpoint, graph, weights)
-        stop = BetweenEpochs()
-        heard: list[Callback] = [*loggers(folder, log), stop]
-        with work.busy("Reading the graph and the model"):
-            data, gnn = read_inputs(graph, model, weights, split=split)
-        work.interrupted = lambda: _if_interrupted(out, checkpoint, folder, stop.epoch)
+        stop, heard = BetweenEpochs(), list[Callback]()
+        with joined(rank_timeout) as ranks:
+            if ranks.rank == 0:
+                check_writable(out, report, checkpoint, inputs=(graph, weights))
+                check_folder(folder, out, report, checkpoint, graph, weights)
+                # Ctrl-C ends every process at once where there are several.
+                heard += [*loggers(folder, log), *([stop] if ranks.size == 1 else [])]
+            with work.busy("Reading the graph and the model"):
+                data, gnn = read_inputs(graph, model, weights, split=split)
+            if ranks.rank > 0:
+                _help(gnn, data, config, buffer_config, checkpoint)
+                return
+            work.interrupted = lambda: _if_interrupted(out, checkpoint, folder, stop.epoch)
 
-        def saved() -> None:
-            work.interrupted = lambda: f"Stopped; {out} was written, but before and after were not compared."
+            def saved() -> None:
+                work.interrupted = lambda: f"Stopped; {out} was written, but before and after were not compared."
 
-        done = fit_and_judge(
-            gnn,
-            data,
-            out,
-            config=config,
-            buffer_config=buffer_config,
-            diagnosed=report is not None,
-            edge_loss=edge_loss,
-            progress=not quiet,
-            checkpoint=checkpoint,
-            say=work.say,
-            saved=saved,
-            callbacks=heard,
-        )
+            done = fit_and_judge(
+                gnn,
+                data,
+                out,
+                config=config,
+                buffer_config=buffer_config,
+                diagnosed=report is not None and _can_diagnose(work, data, ranks),
+                edge_loss=edge_loss,
+                progress=not quiet,
+                checkpoint=checkpoint,
+                say=work.say,
+                saved=saved,
+                callbacks=heard,
+            )
         record = done.to_dict(title=f"{type(gnn).__name__} on {graph.name}", load_code=_load_code(out, model))
         write_json(record, folder / RECORD)
         if report is not None:
             write_report(report, record)
         work.document(record)
         _show(work, done, report, folder)
+
+
+def _help(gnn: Any, data: Any, config: FitConfig, buffer_config: BufferConfig, checkpoint: Path | None) -> None:
+    """What every process but the first does: its share of the training."""
+    import aggbuffer
+
+    aggbuffer.fit(aggbuffer.attach(gnn, data, buffer_config), data, config, progress=False, checkpoint=checkpoint)
+
+
+def _can_diagnose(work: Session, data: Any, ranks: Ranks) -> bool:
+    from aggbuffer.store import GraphStore
+
+    if isinstance(data, GraphStore) or ranks.size > 1:
+        work.say("The report has no diagnosis, which takes a graph in memory and a single process.")
+        return False
+    return True
 
 
 def _show(work: Session, run: Run, report: Path | None, folder: Path) -> None:
