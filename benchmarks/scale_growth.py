@@ -118,13 +118,16 @@ def _read(scratch: Path) -> Data:
 
 
 def _full(model: ab.BufferedGNN, data: Data) -> float:
-    return _between_losses(lambda loss: ab.fit(model, data, max_epochs=STEPS["full"], loss=loss, progress=False))
+    return _between_losses(
+        lambda loss: ab.fit(model, data, self_loops="kept", max_epochs=STEPS["full"], loss=loss, progress=False)
+    )
 
 
 def _batch(model: ab.BufferedGNN, data: Data) -> float:
     batch = ab.BatchConfig(seeds=Sizes.seeds, fanout=Sizes.fanout, steps_per_epoch=STEPS["batch"])
     return _between_losses(
-        lambda loss: ab.fit(model, data, batch=batch, max_epochs=1, loss=loss, progress=False), batch.parts
+        lambda loss: ab.fit(model, data, batch=batch, self_loops="kept", max_epochs=1, loss=loss, progress=False),
+        batch.parts,
     )
 
 

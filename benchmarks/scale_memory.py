@@ -49,11 +49,11 @@ def measure(kind: str, folder: Path, threads: int) -> dict[str, Any]:
     attached = time.perf_counter() - started
     told: dict[str, Any] = {}
     if kind == "full_step":
-        fitted = ab.fit(model, data, max_epochs=2, progress=False)
+        fitted = ab.fit(model, data, self_loops="redrawn", max_epochs=2, progress=False)
         told = {"epochs": fitted.epochs, "loss": fitted.history[-1].loss}
     elif kind == "mini_batch":
         batch = ab.BatchConfig(seeds=SEEDS, fanout=FANOUT, steps_per_epoch=STEPS, memory=LAYERWISE)
-        fitted = ab.fit(model, data, batch=batch, max_epochs=2, progress=False)
+        fitted = ab.fit(model, data, batch=batch, self_loops="redrawn", max_epochs=2, progress=False)
         told = {"batch": batch.to_dict(), "epochs": fitted.epochs, "loss": fitted.history[-1].loss}
     else:
         scores = ab.evaluate(model, data, keep=(1, 0.5, 0), repeats=1, memory=LAYERWISE)

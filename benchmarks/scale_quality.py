@@ -44,7 +44,7 @@ def measure(graph: str, split: int, way: str, root: Path | None) -> dict[str, An
     before = ab.evaluate(gnn, data, keep=(1,)).overall.accuracy
     model = ab.attach(gnn, data)
     given = {"drop_edge": settings.drop_edge, "strength": settings.strength, "dropout": settings.dropout}
-    config = ab.FitConfig(**given, seed=split, **WAYS[way])
+    config = ab.FitConfig(**given, self_loops="kept", seed=split, **WAYS[way])
     started = time.perf_counter()
     fitted = ab.fit(model, data, config, progress=False)
     seconds = time.perf_counter() - started

@@ -38,6 +38,7 @@ def step(case: CaseFile, turns: Turns) -> None:
         dropout=settings.dropout,
         strength=settings.strength,
         lr=settings.lr,
+        self_loops="kept",  # as the peers do
         max_epochs=ENDLESS,
         patience=ENDLESS,
         progress=False,

@@ -88,6 +88,7 @@ def while_buffer_trains(
         model,
         data,
         seed=seed,
+        self_loops="kept",
         max_epochs=epochs,
         patience=epochs,
         progress=False,
