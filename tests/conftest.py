@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, to_torch_csr_tensor
 
 from aggbuffer import BufferedGNN
+from browser import browser  # noqa: F401 (a fixture for all tests)
 
 FEATURES, CLASSES = 6, 4
 

@@ -107,7 +107,7 @@ class Training:
 
     def _keep_loops_unless_told(self) -> None:
         """Without labels, each way of perturbing would be judged by a loss of its own."""
-        no_choice = self.monitor.name == "rc_loss" or self.custom_perturbation is not None
+        no_choice = self.monitor.name == "rc_loss" or self.custom_perturbation is not None or not self.config.max_epochs
         if self.config.self_loops == "auto" and no_choice:
             self.config = self.config.override(self_loops="kept")
 

@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -23,15 +22,6 @@ from aggbuffer.report import fit_and_judge, render, render_several
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 WIDTHS, SCHEMES = (360, 768, 1280), ("light", "dark")
 
 
@@ -61,19 +51,6 @@ def several_page(demo_record: Record, tmp_path_factory: pytest.TempPathFactory) 
     short, path = fitted(folder, small()), folder / "several.html"
     path.write_text(render_several([("one", demo_record), ("two", short), ("three", short)]))
     return path
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """One headless Chromium for all tests."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as started:
-        found = shutil.which("chromium") or started.chromium.executable_path
-        if not Path(found).exists():
-            pytest.skip("chromium is not installed")
-        running = started.chromium.launch(executable_path=found, args=QUIET)
-        yield running
-        running.close()
 
 
 @pytest.fixture

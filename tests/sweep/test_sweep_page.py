@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sweep_cases import SHORT
@@ -16,8 +17,6 @@ from aggbuffer.sweep.page import render
 from aggbuffer.sweep.records import TrialRecord
 from aggbuffer.sweep.space import Space
 from helpers_fit import base, community_graph
-
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 class Page(HTMLParser):
@@ -128,29 +127,23 @@ def test_a_logarithmic_range_is_drawn_in_the_logarithm() -> None:
     assert axis.level(1e-1) == 4
 
 
-def test_a_browser_sorts_the_table_and_finds_nothing_wrong(found: SweepResult) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM.exists():
-        pytest.skip("chromium is not installed")
-    arguments = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=arguments)
-        page = browser.new_page(viewport={"width": 360, "height": 800})
-        complaints: list[str] = []
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(found.page.as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        column = page.locator("#table thead th").nth(4)
-        assert column.inner_text().strip().startswith("Validation loss")
+def test_a_browser_sorts_the_table_and_finds_nothing_wrong(found: SweepResult, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 360, "height": 800})
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(found.page.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    column = page.locator("#table thead th").nth(4)
+    assert column.inner_text().strip().startswith("Validation loss")
 
-        def scores() -> list[float]:
-            return [float(text) for text in page.locator("#table tbody tr td:nth-child(5)").all_inner_texts()]
+    def scores() -> list[float]:
+        return [float(text) for text in page.locator("#table tbody tr td:nth-child(5)").all_inner_texts()]
 
-        column.locator("button").click()
-        assert scores() == sorted(scores())
-        assert column.get_attribute("aria-sort") == "ascending"
-        column.locator("button").click()
-        assert scores() == sorted(scores(), reverse=True)
-        browser.close()
-        assert complaints == []
+    column.locator("button").click()
+    assert scores() == sorted(scores())
+    assert column.get_attribute("aria-sort") == "ascending"
+    column.locator("button").click()
+    assert scores() == sorted(scores(), reverse=True)
+    page.close()
+    assert complaints == []
