@@ -97,7 +97,7 @@ def measure(run: Run, root: Path) -> dict[str, Any]:
     flips = {share: 100 * found.overall for share, found in ab.diagnose(gnn, data).flips.items()}
     before = ab.evaluate(gnn, data, keep=KEEP)
     model = ab.attach(gnn, data)
-    fitted = ab.fit(model, data, max_epochs=FIT_EPOCHS)
+    fitted = ab.fit(model, data, self_loops="kept", max_epochs=FIT_EPOCHS)
     after = ab.evaluate(model, data, keep=KEEP)
     accuracy = {share: 100 * before.edge_removal[share].accuracy for share in KEEP}
     return {
