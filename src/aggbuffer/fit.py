@@ -99,7 +99,6 @@ def fit(
         torch.inference_mode(False),
         torch.enable_grad(),
         torch.autocast(device, enabled=False),
-        kept_between_steps(),
         telling_how_to_go_on(path),
         told_when_memory_runs_out(),
     ):
@@ -122,7 +121,8 @@ def fit(
                 "A graph on disk is trained on in mini-batches; pass batch=aggbuffer.BatchConfig(...) (--batch-size)."
             )
         display = progress_display(progress, config)
-        return training.run(path, checkpoint_every, [*callbacks, *([] if display is None else [display])])
+        with kept_between_steps():  # and not before: what preparing a large graph frees would be kept, too
+            return training.run(path, checkpoint_every, [*callbacks, *([] if display is None else [display])])
 
 
 def _checked_functions(callbacks: Iterable[Callback], loss: object, perturb: object) -> list[Callback]:

@@ -249,7 +249,7 @@ def _check_edges(edges: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
             )
     if bool((source == target).all()):
         raise GraphError("The graph has no edge between two different nodes; there is nothing to be robust against.")
-    duplicates = _duplicates(source * num_nodes + target)
+    duplicates = _duplicates((source * num_nodes).add_(target))
     if duplicates:
         raise GraphError(
             f"The graph has {duplicates} duplicate edges; remove them with torch_geometric.utils.coalesce(edge_index)."
