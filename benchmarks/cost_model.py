@@ -4,7 +4,7 @@ A term is a count that follows from sizes alone: numbers that a step moves, node
 unit costs on the machine that measured. Weights are never negative, and are fitted to the relative errors, so that
 small graphs count as much as large ones.
 
-Example: python -m benchmarks.cost_model
+Example: python -m benchmarks.cost_model; with --write, the tables in docs/scale.md are made anew
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,11 @@ from typing import Any
 import numpy as np
 
 from aggbuffer.text import markdown_table
+from benchmarks import scale_memory
 
 FLOAT, INDEX, POINTER = 4, 4, 8  # bytes
 RESULTS = Path(__file__).parent / "results" / "scale_growth"
+PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 
 
 @dataclass(frozen=True)
@@ -217,11 +220,11 @@ class Estimate:
     breaks_first: str
 
 
-def own_memory(sizes: Sizes, baseline: float = 0.5e9) -> float:
+def own_memory(sizes: Sizes, processes: int = 1, baseline: float = 0.5e9) -> float:
     """Bytes of a process beside the mapped store: Python, the places of nodes in a batch, the epoch's order of seeds
-    (which is made of two copies), flags, logits of the nodes, and a batch, whose activations are kept twice.
+    (which is made of two copies), flags, logits of the nodes, and its part of a batch, with activations kept twice.
     """
-    nodes, edges = sizes.sampled()
+    nodes, edges = sizes.sampled(math.ceil(sizes.seeds / processes))
     batch = FLOAT * 4 * (edges + nodes * (sizes.features + 2 * sizes.layers * sizes.hidden))
     return baseline + sizes.nodes * (INDEX + 3 * POINTER + 2 + FLOAT * sizes.classes) + batch
 
@@ -250,7 +253,7 @@ def estimate(
 
     limit = 2**20
     machines = next((m for m in (2**i for i in range(21)) if total(m) <= 3600 * hours), limit)
-    memory = own_memory(sizes)
+    memory = own_memory(sizes, machines * cluster.processes)
     loads = {
         "memory of a machine": memory * cluster.processes / cluster.memory,
         "disk of a machine": sizes.store_bytes / cluster.disk,
@@ -266,8 +269,8 @@ def estimate(
     )
 
 
-PAPERS100M = Sizes(111_059_956, 1_615_685_872, features=128, hidden=256, classes=172, layers=3, seeds=65_536)
-HUNDRED_BILLION = Sizes(5_000_000_000, 100_000_000_000, features=128, hidden=256, classes=172, layers=3, seeds=262_144)
+PAPERS100M = Sizes(111_059_956, 1_615_685_872, features=128, hidden=256, classes=172, seeds=65_536)
+HUNDRED_BILLION = Sizes(5_000_000_000, 100_000_000_000, features=128, hidden=256, classes=172, seeds=262_144)
 
 
 def kept(folder: Path = RESULTS) -> list[dict[str, Any]]:
@@ -303,5 +306,15 @@ def table(points: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(told)
 
 
+def written(page: str) -> str:
+    """The page with the tables as the committed results have them."""
+    begin, end = "<!-- begin: python -m benchmarks.cost_model --write -->", "<!-- end -->"
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n{scale_memory.table()}\n\n{table(kept())}\n{end}{rest.partition(end)[2]}"
+
+
 if __name__ == "__main__":
-    print(table(kept()))
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(written(PAGE.read_text()))
+    else:
+        print(table(kept()))

@@ -20,6 +20,7 @@ import torch
 from torch_geometric.nn import GCN
 
 import aggbuffer as ab
+from aggbuffer.text import markdown_table
 from benchmarks import results
 from benchmarks.scale_graphs import Shape, describe, generate, load
 
@@ -74,6 +75,21 @@ def measure(kind: str, folder: Path, threads: int) -> dict[str, Any]:
         **told,
         "environment": results.environment(threads),
     }
+
+
+def table() -> str:
+    """All measurements, GiB, as markdown."""
+    found = [json.loads(path.read_text()) for path in sorted((results.RESULTS / COMMAND).glob("*.json"))]
+    rows = [
+        [
+            result["kind"].replace("_", " "),
+            f"{result['graph']['edges']:,}",
+            *(f"{result[name] / 2**30:.2f}" for name in ("data_bytes", "beyond_data", "peak")),
+            f"{result['seconds']:.0f}",
+        ]
+        for result in sorted(found, key=lambda result: (result["graph"]["edges"], KINDS.index(result["kind"])))
+    ]
+    return markdown_table(["what", "edges", "data, GiB", "beyond it, GiB", "peak, GiB", "seconds"], rows)
 
 
 def _resident() -> int:

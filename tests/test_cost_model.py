@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import scale_growth
+from benchmarks import cost_model, scale_growth
 from benchmarks.cost_model import (
     HUNDRED_BILLION,
     PAPERS100M,
@@ -96,3 +96,8 @@ def test_growth_is_measured_once(tmp_path: Any) -> None:
     assert all('"batch step seconds"' in text and '"why_not": {}' in text for text in kept.values())
     assert CliRunner().invoke(scale_growth.app, ["grow", *options]).exit_code == 0
     assert {path.name: path.read_text() for path in (tmp_path / "r").iterdir()} == kept
+
+
+def test_the_page_shows_the_committed_results() -> None:
+    page = cost_model.PAGE.read_text()
+    assert page == cost_model.written(page)
