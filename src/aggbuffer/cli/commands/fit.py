@@ -83,7 +83,8 @@ def fit(
         str, _setting(told="Drop both directions of an edge together, or independent of each other.")
     ] = FitConfig.directions,
     self_loops: Annotated[
-        str, _setting(told="Leave self-loops alone (kept), weigh them more in perturbed graphs (redrawn), or try both (auto).")
+        str,
+        _setting(told="auto tries both: self-loops left alone (kept), or weighed more in perturbed graphs (redrawn)."),
     ] = FitConfig.self_loops,
     detach_target: Annotated[
         bool, _setting("--detach-target", told="No gradient through the clean side of the robustness term.")
