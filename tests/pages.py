@@ -52,8 +52,9 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def shortened(code: str) -> str:
-    """The block with few epochs: that it runs is the point here, not how well it ends."""
-    return re.sub(r"ab\.fit\(\w+, \w+", r"\g<0>, max_epochs=3", code)
+    """The block with few epochs, and a search with few points: that it runs is the point here, not how well it ends."""
+    code = re.sub(r"ab\.fit\(\w+, \w+", r"\g<0>, max_epochs=3", code)
+    return re.sub(r'ab\.sweep\(\w+, \w+, "[\w-]+"', r'\g<0>, space={"strength": [1.0, 0.5]}, max_epochs=3', code)
 
 
 def commands(code: str) -> list[list[str]]:

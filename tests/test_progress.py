@@ -82,6 +82,7 @@ def test_one_epoch_in_words() -> None:
     assert describe(record(1, 0.5), "val_loss") == "bias 0.1000 robust 0.2000 val 0.5000 acc 87.50 %"
     assert describe(replace(record(1, 0.5), val_accuracy=math.nan), "val_loss").endswith("val 0.5000")
     assert describe(record(1, 0.5), "rc_loss").endswith("held-out 0.5000")
+    assert describe(replace(record(1, 0.5), bias=-1e-9), "val_loss").startswith("bias 0.0000 ")
 
 
 def test_durations() -> None:

@@ -151,7 +151,7 @@ def describe(record: EpochRecord, monitor: str) -> str:
     else:
         accuracy = "" if math.isnan(record.val_accuracy) else f" acc {100 * record.val_accuracy:.2f} %"
         validation = f"val {record.val_loss:.4f}{accuracy}"
-    return f"bias {record.bias:.4f} robust {record.robust:.4f} {validation}"
+    return f"bias {record.bias:z.4f} robust {record.robust:z.4f} {validation}"  # rounding may fall below zero
 
 
 def _console() -> Console:

@@ -107,7 +107,8 @@ class Training:
 
     def _keep_loops_unless_told(self) -> None:
         """Without labels, each way of perturbing would be judged by a loss of its own."""
-        no_choice = self.monitor.name == "rc_loss" or self.custom_perturbation is not None or not self.config.max_epochs
+        own = self.custom_perturbation is not None
+        no_choice = self.monitor.name == "rc_loss" or own or self.config.max_epochs == 0
         if self.config.self_loops == "auto" and no_choice:
             self.config = self.config.override(self_loops="kept")
 
@@ -182,6 +183,7 @@ class Training:
         """Decide what becomes of self-loops by a few epochs of each way, after which the run begins."""
         begin, scores = self._checkpoint(state), dict[str, float]()
         epochs = min(-(-_TRIED_STEPS // self._steps_an_epoch), self.config.max_epochs)
+        logger.info("Trying self-loops kept and redrawn, %d epochs of each.", epochs)
         for kind in ("kept", "redrawn"):
             self.config, clean = self.config.override(self_loops=kind), None
             while not self._finished(state) and len(state.history) < epochs:
@@ -191,8 +193,11 @@ class Training:
             self._go_to(begin, state)
         state.self_loops = min(scores, key=scores.__getitem__)  # kept, if it makes no difference
         self.config = self.config.override(self_loops=state.self_loops)
-        told = ", ".join(f"{kind} {score:.4f}" for kind, score in scores.items())
-        logger.info("self-loops %s (%s: %s)", state.self_loops, self.monitor.name, told)
+        best, other = sorted(scores.values())
+        left_out = next(kind for kind in scores if kind != state.self_loops)
+        # A score is lower where it is better, so an accuracy is told by its size.
+        told = (state.self_loops, self.monitor.name, abs(best), left_out, abs(other))
+        logger.info("Self-loops %s: %s %.4f, %s %.4f.", *told)
 
     @property
     def _steps_an_epoch(self) -> int:

@@ -152,6 +152,15 @@ def test_inputs_are_not_overwritten(files: Files) -> None:
     assert files.graph.read_bytes() == before
 
 
+def test_a_run_does_not_overwrite_its_own_record(files: Files) -> None:
+    run = files.folder / "kept.run"
+    run.mkdir()
+    for name in ("run.json", "events.jsonl"):
+        for option in ("out", "report"):
+            assert "named twice" in fails(*fit_args(files, run=run, **{option: run / name}), "-q", code=2)
+    assert list(run.iterdir()) == []
+
+
 def test_places_for_logs_are_looked_at_before_the_work_starts(files: Files) -> None:
     nowhere = {"graph": "nowhere.pt"}
     for spec in ("nonsense", "comet=x", "wandb=", "tensorboard"):

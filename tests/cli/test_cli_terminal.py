@@ -170,11 +170,11 @@ def test_at_60_columns_no_line_is_broken_and_nothing_is_left_behind(files: Files
         size = ["-x", "60", "-y", "20", "-c", str(files.folder)]
         tmux("new-session", "-d", *size, "sh", "-c", '"$@"; sleep 600', "sh", *fit)
         lines = screen("patience ends")
-        assert [line.split()[0] for line in lines] == ["self-loops", "epoch", "bias", "best"], lines
-        assert lines[1].endswith("left")
+        assert [line.split()[0] for line in lines] == ["Trying", "Self-loops", "epoch", "bias", "best"], lines
+        assert lines[2].endswith("left")
         tmux("send-keys", "C-c")
         lines = screen("go on")
-        assert lines[1] == ""
-        assert lines[2].startswith("Stopped after epoch")
+        assert lines[2] == ""
+        assert lines[3].startswith("Stopped after epoch")
     finally:
         tmux("kill-server")

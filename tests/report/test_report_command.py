@@ -101,7 +101,9 @@ def test_what_is_no_record_is_refused_in_a_sentence(run: Path, record: Record, t
     assert "holds no run.json" in refused("report", tmp_path, "--out", out)
     file.write_text(json.dumps({**record, "format": "aggbuffer-run-9"}))
     assert "this version does not know" in refused("report", file, "--out", out)
-    assert "named twice" in refused("report", run / "run.json", "--out", run / "run.json")
+    for named in (run, run / "run.json"):
+        assert "named twice" in refused("report", named, "--out", run / "run.json")
+    assert json.loads((run / "run.json").read_text()) == record
     assert not out.exists()
 
 

@@ -210,6 +210,14 @@ def test_the_largest_record_stays_below_a_megabyte(record: Record) -> None:
     assert f"Listed are the first {LISTED} gained and {LISTED} lost" in text
 
 
+def test_settings_are_told_in_words(record: Record) -> None:
+    assert "None" not in Page(render(record)).text
+    config = record["fit"]["config"] | {"batch": {"seeds": 64, "parts": 4, "fanout": None}}
+    text = Page(render({**record, "fit": {**record["fit"], "config": config}})).text
+    assert "seeds 64, parts 4" in text
+    assert "fanout" not in text
+
+
 def test_an_unwritable_path_is_refused(record: Record, tmp_path: Path) -> None:
     with pytest.raises(BufferFileError, match="cannot be written"):
         write_report(tmp_path / "no" / "report.html", record)

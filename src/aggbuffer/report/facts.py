@@ -38,4 +38,11 @@ def facts(record: Mapping[str, Any]) -> Facts:
 
 
 def _settings(config: Mapping[str, Any], leave_out: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-    return [(name, str(value)) for name, value in config.items() if name not in leave_out]
+    return [(name, _told(value)) for name, value in config.items() if name not in leave_out and value is not None]
+
+
+def _told(value: object) -> str:
+    """A setting, or the settings that are set of a part such as ``batch``."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {part}" for name, part in value.items() if part is not None)
+    return str(value)

@@ -33,6 +33,11 @@ _SINCE_2 = ("edge_loss", "held_out", "bins", "flips", "terms", "inference")
 _NOT_THEN = {"missing": "The record was written by an older version of aggbuffer, which did not measure this."}
 
 
+def record_file(path: Path) -> Path:
+    """Where the record of a run is: the path itself, or the file in that folder."""
+    return path / _NAME if path.is_dir() else path
+
+
 def read_record(path: Path) -> dict[str, Any]:
     """The record of a run.
 
@@ -42,7 +47,7 @@ def read_record(path: Path) -> dict[str, Any]:
     Raises:
         BufferFileError: If there is none, or it is damaged or something else.
     """
-    file = path / _NAME if path.is_dir() else path
+    file = record_file(path)
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:

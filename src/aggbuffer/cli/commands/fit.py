@@ -83,7 +83,8 @@ def fit(
         str, _setting(told="Drop both directions of an edge together, or independent of each other.")
     ] = FitConfig.directions,
     self_loops: Annotated[
-        str, _setting(told="Leave self-loops alone (kept), or weigh them more in perturbed graphs (redrawn, auto).")
+        str,
+        _setting(told="auto tries both: self-loops left alone (kept), or weighed more in perturbed graphs (redrawn)."),
     ] = FitConfig.self_loops,
     detach_target: Annotated[
         bool, _setting("--detach-target", told="No gradient through the clean side of the robustness term.")
@@ -141,7 +142,7 @@ def fit(
         stop, heard = BetweenEpochs(), list[Callback]()
         with joined(rank_timeout) as ranks:
             if ranks.rank == 0:
-                check_writable(out, report, checkpoint, inputs=(graph, weights))
+                check_writable(out, report, checkpoint, inputs=(graph, weights, folder / RECORD, folder / EVENTS))
                 check_folder(folder, out, report, checkpoint, graph, weights)
                 # Ctrl-C ends every process at once where there are several.
                 heard += [*loggers(folder, log), *([stop] if ranks.size == 1 else [])]

@@ -30,9 +30,9 @@ def report(
         from aggbuffer.errors import ConfigError
         from aggbuffer.files import write_bytes
         from aggbuffer.report.page import render, render_several
-        from aggbuffer.report.reading import read_record
+        from aggbuffer.report.reading import read_record, record_file
 
-        if out.resolve() in {path.resolve() for path in runs}:
+        if out.resolve() in {record_file(path).resolve() for path in runs}:
             raise ConfigError(f"{out} is named twice; the page must be a file of its own.")
         records = [(str(path), read_record(path)) for path in runs]
         page = render(records[0][1], records[0][0]) if len(records) == 1 else render_several(records)
