@@ -27,6 +27,7 @@ from aggbuffer.scale.batch import Batch, Sampler, Union
 from aggbuffer.scale.clusters import cut
 from aggbuffer.scale.distributed import of_rank_0
 from aggbuffer.scale.draws import DropEdge, HashedDropout
+from aggbuffer.scale.forms import KHops, OneAggregation
 from aggbuffer.scale.layerwise import Layerwise
 from aggbuffer.scale.loader import from_loader
 from aggbuffer.scale.monitors import choose_batch_monitor
@@ -143,16 +144,21 @@ class BatchTraining(Training):
     def _reach(self) -> tuple[int, bool]:
         """How many hops a batch reaches, and whether nodes at its rim are looked at for their degree.
 
-        A layer that normalises by the degrees of sources asks its view for them where it has a fast form. One without
-        counts the edges that it sees, so that the batch has to reach a hop further.
+        A layer that normalises by the degrees of sources asks its view for them where it runs in its fast form, which
+        is without edge weights. Otherwise it counts the edges that it sees: a known one needs a batch that reaches a
+        hop further, any other one as many hops as the trial has found.
         """
         modules = dict(self.model.base.named_modules())
         reach, counts_itself = 0, False
-        for spec in self.model.layers:
+        for spec, form in zip(self.model.layers, self.inference.plan.forms, strict=True):
             conv = modules[spec.name]
+            if not (hops.covers(conv) or isinstance(conv, GCNConv)):
+                reach += form.hops
+                continue
             reach += hops.count(conv) if hops.covers(conv) else 1
-            known = self.is_fast and (sgc_propagation(conv) or fast_form(conv) is not None)
-            counts_itself |= not known and (hops.covers(conv) or isinstance(conv, GCNConv))
+            has_fast_form = sgc_propagation(conv) or fast_form(conv) is not None
+            is_unweighted = isinstance(form, OneAggregation | KHops) and form.weight is None
+            counts_itself |= not (self.is_fast and has_fast_form and is_unweighted)
         return reach + counts_itself, self.is_fast
 
     def _first_score(self) -> float:
