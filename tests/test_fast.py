@@ -518,6 +518,19 @@ def test_redrawn_self_loops_multiply_the_weights_that_a_graph_gives_its_own() ->
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("layout", ["edge_index", "csr"])
+def test_self_loops_that_weigh_one_are_those_of_the_clean_pass(layout: str, weights: bool) -> None:
+    """However PyG treats those that a graph has: it adds one to them in a sparse matrix."""
+    data = small_graph(0, nodes=40, edges=90, features=F_IN, loops=True, weights=weights)
+    data = as_csr(data) if layout == "csr" else data
+    model = moved(ab.attach(seeded(MODELS["gcn"]).eval(), data))
+    passes, checked = PlainPasses(model, Graph.of(data)), Graph.of(data)
+    everything = torch.ones(checked.num_edges, dtype=torch.bool)
+    found = passes.run(passes.only(everything, "together", torch.ones(40)))
+    torch.testing.assert_close(found, passes.run(passes.whole), rtol=1e-5, atol=1e-5)
+
+
 class AddsItsOwnLoops(nn.Module):
     """Calls its layers with other edges than the graph's."""
 
