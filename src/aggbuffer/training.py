@@ -54,6 +54,8 @@ class _State:
 class Training:
     """One run: what it is made of, and its loop."""
 
+    _steps_an_epoch = 1
+
     def __init__(
         self,
         model: BufferedGNN,
@@ -181,10 +183,9 @@ class Training:
     def _try_loops(self, state: _State) -> None:
         """Decide what becomes of self-loops by a few epochs of each way, after which the run begins."""
         begin, scores = self._checkpoint(state), dict[str, float]()
-        epochs = min(-(-_TRIED_STEPS // self._steps_an_epoch), self.config.max_epochs)
         for kind in ("kept", "redrawn"):
             self.config, clean = self.config.override(self_loops=kind), None
-            while not self._finished(state) and len(state.history) < epochs:
+            while not self._finished(state) and len(state.history) * self._steps_an_epoch < _TRIED_STEPS:
                 record, clean = self._epoch(len(state.history) + 1, clean)
                 self._note(record, state)
             scores[kind] = state.trained_score
@@ -193,10 +194,6 @@ class Training:
         self.config = self.config.override(self_loops=state.self_loops)
         told = ", ".join(f"{kind} {score:.4f}" for kind, score in scores.items())
         logger.info("self-loops %s (%s: %s)", state.self_loops, self.monitor.name, told)
-
-    @property
-    def _steps_an_epoch(self) -> int:
-        return 1
 
     def _result(self, state: _State, stopped: str) -> FitResult:
         return FitResult(

@@ -177,6 +177,7 @@ class BatchTraining(Training):
             steps += 1
         if not steps:
             raise ConfigError("The loader gave no batch; expected at least one an epoch.")
+        self._steps_an_epoch = steps  # which a loader need not tell beforehand
         bias, robust = (sums / steps).tolist()
         score, val_loss, val_accuracy = self._validated()
         total = bias + self.config.strength * robust
@@ -248,10 +249,12 @@ class BatchTraining(Training):
                 perturbed = passes.of_seeds(passes.perturbed(draw, config.drop_edge))
             train = self._is_train[seeds].nonzero().squeeze(-1)
             weights = self._weights(train.numel(), count)
-            if not train.numel():
-                train = torch.zeros(1, dtype=torch.int64)  # any node; its weight is 0
             labels = self.supervision.labels
             some = None if labels is None else type(labels)(labels.task, labels.values[seeds], labels.outputs)
+            if not train.numel():  # any node, whose weight is 0; with a label that can be used, as its own may not be
+                train = torch.zeros(1, dtype=torch.int64)
+                if labels is not None and some is not None:
+                    some.values[0] = labels.values[self.supervision.train[0]]
             terms = self.loss(losses.StepOutputs(teacher, clean, perturbed, train, some, self.supervision.task))
             if not isinstance(terms, losses.LossTerms):
                 raise ConfigError(f"loss returned a {type(terms).__name__}; expected LossTerms(bias, robust).")
@@ -293,10 +296,6 @@ class BatchTraining(Training):
     def size(self) -> dict[str, int]:
         source = self.source
         return {"nodes": source.num_nodes, "edges": source.column.numel(), "features": source.num_features}
-
-    @property
-    def _steps_an_epoch(self) -> int:
-        return 1 if self.loader is not None else self.batching.steps_per_epoch or self.schedule.steps
 
     def _parameters_changed(self) -> None:
         pass  # batches keep nothing that depends on them
