@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GIN, GCNConv, GraphConv, GraphSAGE, SAGEConv, Sequential, SGConv
+from torch_geometric.utils import add_remaining_self_loops
 
 import aggbuffer as ab
 from aggbuffer.fast.features import Features
@@ -515,6 +516,50 @@ def test_redrawn_self_loops_multiply_the_weights_that_a_graph_gives_its_own() ->
     normed, (weight,) = scale[:, None] * dense * scale, model.buffer_parameters()
     expected = normed @ gnn[0].lin.weight.t() + gnn[0].bias + weight / 3  # D counts edges, not their weights
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("layout", ["edge_index", "csr"])
+def test_self_loops_that_weigh_one_are_those_of_the_clean_pass(layout: str, weights: bool) -> None:
+    """However PyG treats those that a graph has: it adds one to them in a sparse matrix."""
+    data = small_graph(0, nodes=40, edges=90, features=F_IN, loops=True, weights=weights)
+    data = as_csr(data) if layout == "csr" else data
+    model = moved(ab.attach(seeded(MODELS["gcn"]).eval(), data))
+    passes, checked = PlainPasses(model, Graph.of(data)), Graph.of(data)
+    everything = torch.ones(checked.num_edges, dtype=torch.bool)
+    found = passes.run(passes.only(everything, "together", torch.ones(40)))
+    torch.testing.assert_close(found, passes.run(passes.whole), rtol=1e-5, atol=1e-5)
+
+
+class AddsItsOwnLoops(nn.Module):
+    """Calls its layers with other edges than the graph's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([GCNConv(F_IN, 8), GCNConv(8, CLASSES)])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        edges = add_remaining_self_loops(edge_index, num_nodes=x.size(0))[0]
+        return self.convs[1](self.convs[0](x, edges).relu(), edges)
+
+
+@pytest.mark.parametrize("kind", ["weights", "edges of its own"])
+def test_self_loops_are_redrawn_also_where_layers_do_not_run_fast(kind: str) -> None:
+    data = small_graph(0, nodes=40, edges=90, features=F_IN, weights=kind == "weights")
+    gnn = seeded(MODELS["gcn"] if kind == "weights" else AddsItsOwnLoops).eval()
+    histories = []
+    for accelerate in (True, False):
+        model = ab.attach(gnn, data)
+        options = {"self_loops": "redrawn", "max_epochs": 4, "accelerate": accelerate}
+        histories.append(ab.fit(model, data, **options).history)
+        if accelerate:
+            with pytest.raises(ab.AggBufferError, match="no edge weights"):
+                ab.fit(model, data, self_loops="redrawn", batch=ab.BatchConfig(seeds=20))
+            assert ab.fit(model, data, batch=ab.BatchConfig(seeds=20), max_epochs=1).config.self_loops == "kept"
+        ab.detach(model)
+    assert not FastPasses(ab.attach(gnn, data), Graph.of(data)).weighs_loops
+    for fast, plain in zip(*histories, strict=True):
+        assert (fast.robust, fast.val_loss) == pytest.approx((plain.robust, plain.val_loss), rel=1e-4)
 
 
 class InPlace(nn.Module):

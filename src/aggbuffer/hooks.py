@@ -195,7 +195,10 @@ class LayerHooks:
         if value is None:
             value = torch.ones(source.size(0), dtype=loops.dtype, device=loops.device) if weight is None else weight
         value, between = value.to(loops.dtype), source != target
-        loops = loops.index_put((target[~between],), (loops[target[~between]] * value[~between]))
+        own = value[~between]
+        if is_sparse_adjacency(edges):  # in which PyG adds its own to a torch matrix, and puts it into a SparseTensor
+            own = own + 1 if isinstance(edges, Tensor) else torch.ones_like(own)
+        loops = loops.index_put((target[~between],), loops[target[~between]] * own)
         nodes = torch.arange(loops.numel(), device=source.device)
         ends = [torch.cat([end[between].long(), nodes]) for end in (source, target)]
         known = dict(zip(self.names, args, strict=False)) | kwargs

@@ -54,6 +54,8 @@ class _State:
 class Training:
     """One run: what it is made of, and its loop."""
 
+    _steps_an_epoch = 1
+
     def __init__(
         self,
         model: BufferedGNN,
@@ -182,11 +184,10 @@ class Training:
     def _try_loops(self, state: _State) -> None:
         """Decide what becomes of self-loops by a few epochs of each way, after which the run begins."""
         begin, scores = self._checkpoint(state), dict[str, float]()
-        epochs = min(-(-_TRIED_STEPS // self._steps_an_epoch), self.config.max_epochs)
-        logger.info("Trying self-loops kept and redrawn, %d epochs of each.", epochs)
+        logger.info("Trying self-loops kept and redrawn, some %d steps of each.", _TRIED_STEPS)
         for kind in ("kept", "redrawn"):
             self.config, clean = self.config.override(self_loops=kind), None
-            while not self._finished(state) and len(state.history) < epochs:
+            while not self._finished(state) and len(state.history) * self._steps_an_epoch < _TRIED_STEPS:
                 record, clean = self._epoch(len(state.history) + 1, clean)
                 self._note(record, state)
             scores[kind] = state.trained_score
@@ -198,10 +199,6 @@ class Training:
         # A score is lower where it is better, so an accuracy is told by its size.
         told = (state.self_loops, self.monitor.name, abs(best), left_out, abs(other))
         logger.info("Self-loops %s: %s %.4f, %s %.4f.", *told)
-
-    @property
-    def _steps_an_epoch(self) -> int:
-        return 1
 
     def _result(self, state: _State, stopped: str) -> FitResult:
         return FitResult(

@@ -9,13 +9,27 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GAT, GCN, GIN, GCNConv, GraphSAGE, Sequential, SGConv, TAGConv
+from torch_geometric.nn import (
+    APPNP,
+    GAT,
+    GCN,
+    GIN,
+    ARMAConv,
+    GCNConv,
+    GraphSAGE,
+    LGConv,
+    Sequential,
+    SGConv,
+    TAGConv,
+)
 
 import aggbuffer
 from aggbuffer import BatchConfig, BufferConfig, BufferedGNN, FitConfig
 from aggbuffer.config import Loss
 from aggbuffer.graph import Graph
+from aggbuffer.passes import PlainPasses
 from aggbuffer.scale.draws import DropEdge
+from aggbuffer.scale.passes import BatchPasses
 from aggbuffer.scale.source import GraphSource
 from aggbuffer.scale.training import BatchTraining
 from aggbuffer.training import Training
@@ -189,7 +203,6 @@ def test_sampled_aggregations_are_unbiased() -> None:
     gnn = seeded(lambda: GCN(FEATURES, HIDDEN, 1, CLASSES)).double().eval()
     model = shake(aggbuffer.attach(gnn, data))
     training = training_on(model, data, batch=BatchConfig(fanout=2))
-    from aggbuffer.scale.passes import BatchPasses
 
     seeds = torch.arange(0, 90, 7)
     said = []
@@ -202,3 +215,52 @@ def test_sampled_aggregations_are_unbiased() -> None:
     apart = torch.stack(said).mean(0) - expected
     error = torch.stack(said).std(0) / 600**0.5
     assert bool((apart.abs() < 4.5 * error + 1e-9).all())
+
+
+class Normalising(nn.Module):
+    """Two layers that divide by the degrees of sources, which only a look at their own in-edges tells."""
+
+    def __init__(self, build: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.first, self.convs, self.last = (
+            nn.Linear(FEATURES, HIDDEN),
+            nn.ModuleList([build(), build()]),
+            nn.Linear(HIDDEN, CLASSES),
+        )
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.first(x)
+        for conv in self.convs:
+            h = conv(h, edge_index).relu()
+        return self.last(h)
+
+
+@pytest.mark.parametrize(
+    ("build", "weighted"),
+    [
+        (lambda: GCN(FEATURES, HIDDEN, 2, CLASSES), True),
+        (lambda: Sequential("x, e, w", [(SGConv(FEATURES, CLASSES, K=2), "x, e, w -> x")]), True),
+        (lambda: Normalising(lambda: ARMAConv(HIDDEN, HIDDEN)), False),
+        (lambda: Normalising(LGConv), False),
+        (lambda: Normalising(lambda: GCNConv(HIDDEN, HIDDEN, improved=True)), False),
+    ],
+)
+def test_a_few_seeds_get_the_answers_of_the_whole_graph(build: Callable[[], nn.Module], weighted: bool) -> None:
+    """Whatever a layer counts by itself, a batch with all neighbours holds what it counts."""
+    data = community_graph()
+    data.x = data.x.double()
+    if weighted:
+        data.edge_weight = torch.rand(data.num_edges, generator=torch.Generator().manual_seed(0)).double() + 0.5
+    call = None
+    if weighted:
+        call = lambda model, data: model(data.x, data.edge_index, data.edge_weight)  # noqa: E731
+    model = shake(aggbuffer.attach(seeded(build).double().eval(), data, forward=call))
+    training, seeds, graph = training_on(model, data, drop_edge=0.4), torch.tensor([3, 40, 17]), Graph.of(data)
+    passes, draw = BatchPasses(model, training._make(seeds, 1), fast=training.is_fast), training.draw(1)
+    with passes.ready(), torch.no_grad():
+        found = [passes.of_seeds(passes.whole), passes.of_seeds(passes.perturbed(draw, 0.4))]
+    plain = PlainPasses(model, graph)
+    with torch.no_grad():
+        kept = draw.kept(graph.source, graph.target, slice(None))
+        expected = [plain.run(plain.whole), plain.run(plain.only(kept, "together"))]
+    near(found, [logits[seeds] for logits in expected], 1e-10)

@@ -68,6 +68,8 @@ def runs_in(folder: Path) -> dict[str, dict[str, Any]]:
             copied = str(folder / f"{rank}-{size}.ckpt")
             source = [str(folder / f"{rank}.ckpt"), copied]
             plans[f"resumed {rank} {size}"] = {"size": size, "copy": source, **BATCHES, "checkpoint": copied}
+    for size in (1, 2):  # with labels, both ways to treat self-loops are tried before
+        plans[f"tried {size}"] = {"size": size, **BATCHES, "monitor": "val_loss"}
     plans["failed"] = {"size": 2, "fail": [1, 2], **BATCHES}
     return plans
 
@@ -121,6 +123,15 @@ def test_a_killed_run_goes_on_with_another_number_of_processes(ran: dict[str, Ra
     assert apart(resumed.parameters(), ran["batches 1"].parameters()) < CLOSE
     epochs = [record["epoch"] for record in resumed.result()["history"]]
     assert epochs == list(range(1, BATCHES["max_epochs"] + 1))  # type: ignore[operator]
+
+
+def test_all_processes_go_on_with_the_same_way_to_treat_self_loops(ran: dict[str, Ran]) -> None:
+    alone, several = ran["tried 1"], ran["tried 2"]
+    assert several.codes == [0, 0]
+    for rank in (0, 1):
+        assert several.result(rank)["config"]["self_loops"] == alone.result()["config"]["self_loops"] != "auto"
+        for mine, theirs in zip(several.result(rank)["history"], alone.result()["history"], strict=True):
+            assert mine == pytest.approx(theirs, abs=1e-5)
 
 
 def test_a_process_that_fails_tells_the_others_why(ran: dict[str, Ran]) -> None:

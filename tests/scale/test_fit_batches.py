@@ -19,7 +19,7 @@ import aggbuffer
 from aggbuffer import BatchConfig, BufferConfig, FitConfig
 from aggbuffer.errors import AggBufferError, ConfigError, ModelError
 from conftest import seeded, small_graph
-from helpers_fit import CLASSES, FEATURES, base, buffered, community_graph, refused, same, weights
+from helpers_fit import CLASSES, FEATURES, base, buffered, community_graph, refused, same, targets_of, weights
 
 SHORT: dict[str, Any] = {"max_epochs": 4, "patience": 4, "progress": False, "dropout": 0.3, "seed": 2}
 BATCHES = {
@@ -150,6 +150,42 @@ def test_batches_of_a_loader() -> None:
         assert loaded.val_loss == pytest.approx(own.val_loss, rel=1e-4)
         result = aggbuffer.fit(model, data, loader=KHopBatches(data, 30), **SHORT)
     assert result.epochs == 4
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+@pytest.mark.parametrize("task", ["multiclass", "multilabel", "regression"])
+def test_nodes_without_a_label_are_in_nobodys_way(task: str, parts: int) -> None:
+    """Parts of a step that have no training node are computed with the labels of nodes that have none."""
+    data = community_graph()
+    data.y = targets_of(task, data).clone()
+    data.y[data.test_mask] = -1 if task == "multiclass" else torch.nan
+    gnn, results = base("gcn", task), []
+    for batch in (None, BatchConfig(seeds=90, parts=parts)):
+        with buffered(gnn, data) as model:
+            options = {"loss": "cross_entropy", "drop_edge": 0.0, "max_epochs": 3, "self_loops": "kept"}
+            results.append(aggbuffer.fit(model, data, batch=batch, progress=False, **options).history)
+    for whole, parted in zip(*results, strict=True):
+        assert (parted.bias, parted.val_loss) == pytest.approx((whole.bias, whole.val_loss), rel=1e-4)
+
+
+class Counted(list[Data]):
+    """Batches that say how often they were asked for, but not how many they are."""
+
+    asked = 0
+
+    def __iter__(self) -> Iterator[Data]:
+        self.asked += 1
+        return super().__iter__()
+
+
+def test_each_way_to_treat_self_loops_is_tried_for_some_fifty_steps_of_a_loader() -> None:
+    data = community_graph()
+    batch = Data(x=data.x, edge_index=data.edge_index, n_id=torch.arange(90))
+    loader = Counted([batch] * 20)
+    with buffered(base(), data) as model:
+        result = aggbuffer.fit(model, data, loader=loader, max_epochs=5, progress=False)
+    assert result.epochs == 5
+    assert loader.asked == 2 * 3 + 5
 
 
 def test_batches_without_seeds_of_their_own_count_as_a_whole() -> None:

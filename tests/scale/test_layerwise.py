@@ -16,6 +16,7 @@ from aggbuffer.graph import Graph
 from aggbuffer.scale.draws import DropEdge, Kept
 from aggbuffer.scale.layerwise import Layerwise
 from aggbuffer.scale.source import GraphSource
+from aggbuffer.scale.trial import probe
 from conftest import CLASSES, FEATURES, Footprint, answer, as_csr, seeded, shake, small_graph
 from helpers_fit import refused
 from test_attach import (
@@ -153,6 +154,17 @@ def test_a_layer_that_looks_two_hops_away_is_given_two_hops() -> None:
     forms = Layerwise(seeded(build).eval(), GraphSource(Graph.of(data))).plan.forms
     assert [(type(one).__name__, one.hops) for one in forms] == [("ByTheLayer", 2)] * 2
     check(seeded(build), data)
+
+
+def test_self_loops_that_the_trial_has_not_seen_count() -> None:
+    """PyG adds one to a self-loop of a sparse adjacency, and none to one of an edge index."""
+    data = small_graph(nodes=1500, edges=4000)
+    rare = torch.tensor([0, 700])
+    data.edge_index = torch.cat([data.edge_index, rare.expand(2, -1)], dim=1)
+    csr = as_csr(data)
+    gnn = seeded(lambda: GCN(FEATURES, HIDDEN, 2, CLASSES)).eval()
+    assert not probe(GraphSource(Graph.of(csr))).has_loops
+    torch.testing.assert_close(aggbuffer.infer(gnn, csr), answer(gnn, csr.x, csr.adj_t), rtol=1e-5, atol=1e-5)
 
 
 class Between(nn.Module):

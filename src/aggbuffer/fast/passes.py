@@ -71,14 +71,18 @@ class FastPasses(FastLayers):
 
     @property
     def weighs_loops(self) -> bool:
-        """Whether every layer adds its self-loops here, and not by itself."""
+        """Whether every layer adds its self-loops here, and not by itself, as one does that is called with weights."""
         modules = dict(self.model.base.named_modules())
         layers = [(modules[spec.name], spec.kind) for spec in self.model.layers]
         # Over a whole graph also layers without a fast form are kept; those add loops by themselves.
-        return all(
+        if not all(
             sgc_propagation(conv) if kind == "hops" else isinstance(conv, GCNConv) and fast_form(conv) is not None
             for conv, kind in layers
-        )
+        ):
+            return False
+        with self.ready(), self.model.disabled(), torch.no_grad():
+            self.run(self.whole)
+        return self.left_alone.isdisjoint(conv for conv, _ in layers)
 
     def parameters_changed(self) -> None:
         """Forget what was computed from the buffers' weights."""

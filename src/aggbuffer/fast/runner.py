@@ -25,6 +25,9 @@ class FastLayers:
         graph: The whole graph.
         features: Its features, where they have been looked at before.
         differentiable: Whether there will be gradients.
+
+    Attributes:
+        left_alone: The layers with a fast form that, in the last pass, ran as they are all the same.
     """
 
     def __init__(self, graph: Graph, features: Features | None = None, *, differentiable: bool = True) -> None:
@@ -55,6 +58,7 @@ class FastLayers:
     def over(self, view: View | None) -> Iterator[None]:
         """Inside, layers that are called with the edges of ``view`` run in their fast form."""
         before, self.view = self.view, view
+        self.left_alone: set[nn.Module] = set()
         try:
             yield
         finally:
@@ -111,6 +115,8 @@ class _Switch:
         edges = args[1] if len(args) > 1 else kwargs.get("edge_index")
         extra = [*args[2:], *(value for name, value in kwargs.items() if name not in ("x", "edge_index"))]
         if view is None or edges is not view.edges or any(value is not None for value in extra):
+            if view is not None:
+                self.layers.left_alone.add(self.conv)
             return self.plain(*args, **kwargs)
         x = args[0] if args else kwargs["x"]
         return self.fast(self.layers.pass_for(self.conv, x), x)

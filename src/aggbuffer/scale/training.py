@@ -27,6 +27,7 @@ from aggbuffer.scale.batch import Batch, Sampler, Union
 from aggbuffer.scale.clusters import cut
 from aggbuffer.scale.distributed import of_rank_0
 from aggbuffer.scale.draws import DropEdge, HashedDropout
+from aggbuffer.scale.forms import KHops, OneAggregation
 from aggbuffer.scale.layerwise import Layerwise
 from aggbuffer.scale.loader import from_loader
 from aggbuffer.scale.monitors import choose_batch_monitor
@@ -143,16 +144,21 @@ class BatchTraining(Training):
     def _reach(self) -> tuple[int, bool]:
         """How many hops a batch reaches, and whether nodes at its rim are looked at for their degree.
 
-        A layer that normalises by the degrees of sources asks its view for them where it has a fast form. One without
-        counts the edges that it sees, so that the batch has to reach a hop further.
+        A layer that normalises by the degrees of sources asks its view for them where it runs in its fast form, which
+        is without edge weights. Otherwise it counts the edges that it sees: a known one needs a batch that reaches a
+        hop further, any other one as many hops as the trial has found.
         """
         modules = dict(self.model.base.named_modules())
         reach, counts_itself = 0, False
-        for spec in self.model.layers:
+        for spec, form in zip(self.model.layers, self.inference.plan.forms, strict=True):
             conv = modules[spec.name]
+            if not (hops.covers(conv) or isinstance(conv, GCNConv)):
+                reach += form.hops
+                continue
             reach += hops.count(conv) if hops.covers(conv) else 1
-            known = self.is_fast and (sgc_propagation(conv) or fast_form(conv) is not None)
-            counts_itself |= not known and (hops.covers(conv) or isinstance(conv, GCNConv))
+            has_fast_form = sgc_propagation(conv) or fast_form(conv) is not None
+            is_unweighted = isinstance(form, OneAggregation | KHops) and form.weight is None
+            counts_itself |= not (self.is_fast and has_fast_form and is_unweighted)
         return reach + counts_itself, self.is_fast
 
     def _first_score(self) -> float:
@@ -171,6 +177,7 @@ class BatchTraining(Training):
             steps += 1
         if not steps:
             raise ConfigError("The loader gave no batch; expected at least one an epoch.")
+        self._steps_an_epoch = steps  # which a loader need not tell beforehand
         bias, robust = (sums / steps).tolist()
         score, val_loss, val_accuracy = self._validated()
         total = bias + self.config.strength * robust
@@ -242,10 +249,12 @@ class BatchTraining(Training):
                 perturbed = passes.of_seeds(passes.perturbed(draw, config.drop_edge))
             train = self._is_train[seeds].nonzero().squeeze(-1)
             weights = self._weights(train.numel(), count)
-            if not train.numel():
-                train = torch.zeros(1, dtype=torch.int64)  # any node; its weight is 0
             labels = self.supervision.labels
             some = None if labels is None else type(labels)(labels.task, labels.values[seeds], labels.outputs)
+            if not train.numel():  # any node, whose weight is 0; with a label that can be used, as its own may not be
+                train = torch.zeros(1, dtype=torch.int64)
+                if labels is not None and some is not None:
+                    some.values[0] = labels.values[self.supervision.train[0]]
             terms = self.loss(losses.StepOutputs(teacher, clean, perturbed, train, some, self.supervision.task))
             if not isinstance(terms, losses.LossTerms):
                 raise ConfigError(f"loss returned a {type(terms).__name__}; expected LossTerms(bias, robust).")
@@ -287,10 +296,6 @@ class BatchTraining(Training):
     def size(self) -> dict[str, int]:
         source = self.source
         return {"nodes": source.num_nodes, "edges": source.column.numel(), "features": source.num_features}
-
-    @property
-    def _steps_an_epoch(self) -> int:
-        return 1 if self.loader is not None else self.batching.steps_per_epoch or self.schedule.steps
 
     def _parameters_changed(self) -> None:
         pass  # batches keep nothing that depends on them

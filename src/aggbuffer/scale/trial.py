@@ -102,7 +102,9 @@ def tried(model: nn.Module, source: NodeSource, forward: Forward) -> Plan:
             specs = _specs(model, part, forward)
             calls, outputs, logits = recorded(model, specs, run)
             replay = Replay(model, specs, forward)
-            ways = [_ways(part, replay, layer, call) for layer, call in enumerate(calls)]  # before stubs are in place
+            ways = [  # before stubs are in place
+                _ways(part, replay, layer, call, has_loops=source.has_loops) for layer, call in enumerate(calls)
+            ]
             with torch.no_grad(), replay.installed():
                 forms = []
                 for layer in range(len(specs)):
@@ -135,11 +137,11 @@ def _sweep(part: GraphSource, replay: Replay) -> Sweep:
     return sweep
 
 
-def _ways(part: GraphSource, replay: Replay, layer: int, call: Call) -> list[Form]:
-    """The forms that may suit a layer, the best first."""
+def _ways(part: GraphSource, replay: Replay, layer: int, call: Call, *, has_loops: bool) -> list[Form]:
+    """The forms that may suit a layer, the best first; the graph may have self-loops where the part has none."""
     owner, conv, data = replay.owner, replay.convs[layer], part.graph.data
     aggregates_term = owner is not None and owner.config.block == "agg"
-    return candidates(conv, call, data, aggregates_term=aggregates_term, has_loops=part.has_loops)
+    return candidates(conv, call, data, aggregates_term=aggregates_term, has_loops=has_loops)
 
 
 def _form(sweep: Sweep, layer: int, ways: list[Form], expected: Tensor) -> Form:
