@@ -133,7 +133,7 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_with_another_number(files: F
     checkpoint, out = files.folder / "run.safetensors", files.folder / "x.safetensors"
     options = ["--out", out, "--batch-size", 20, "--checkpoint", checkpoint]
     with endless(files, 3, *options) as (process, says):
-        says("epoch 1:")
+        says("epoch 1/")
         os.kill(rank_of(process, 2), signal.SIGKILL)
         told = says("ChildFailedError")  # the launcher's own words, which come last
         assert process.wait(timeout=60) != 0
@@ -147,13 +147,13 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_with_another_number(files: F
 def test_ctrl_c_says_what_was_kept(files: Files) -> None:
     checkpoint = files.folder / "run.safetensors"
     with endless(files, 2, "--out", files.folder / "x", "--checkpoint", checkpoint) as (process, says):
-        says("epoch 1:")
+        says("epoch 1/")
         for pid in (rank_of(process, 0), rank_of(process, 1)):  # as a terminal does, but for the launcher
             os.kill(pid, signal.SIGINT)
         told = says("Stopped;")
         assert process.wait(timeout=60) != 0
     assert told.count("Stopped;") == 1
-    assert "keeps what was learned" in told
+    assert "keeps the state after epoch" in told
 
 
 def rank_of(launcher: subprocess.Popen[str], rank: int) -> int:
