@@ -34,6 +34,7 @@ def measure(root: Path, split: int) -> dict[str, Any]:
         "drop_edge": settings.drop_edge,
         "strength": settings.strength,
         "dropout": settings.dropout,
+        "self_loops": "kept",
         "seed": split,
     }
     result: dict[str, Any] = {"dataset": DATASET, "split": split, "settings": wanted, "environment": describe()}
