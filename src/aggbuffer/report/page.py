@@ -13,6 +13,7 @@ from aggbuffer.files import write_bytes
 from aggbuffer.report.charts import overlay
 from aggbuffer.report.reading import checked
 from aggbuffer.report.sections import sections
+from aggbuffer.report.templates import templates
 from aggbuffer.report.told import Told, gone, number, seconds, share, short, size
 from aggbuffer.version import __version__
 
@@ -106,13 +107,7 @@ _NEED_LABELS = ("removal", "groups", "turned")
 
 
 def _page(template: str, **values: Any) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("aggbuffer.report", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates("aggbuffer.report")
     environment.filters |= {
         "gone": gone,
         "number": number,

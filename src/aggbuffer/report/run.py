@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch_geometric
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -32,7 +31,7 @@ from aggbuffer.report.terms import layer_terms
 from aggbuffer.report.timing import inference_times
 from aggbuffer.scale.distributed import current_ranks
 from aggbuffer.store import GraphStore
-from aggbuffer.version import __version__
+from aggbuffer.version import library_versions
 
 KEEP = (1.0, 0.75, 0.5, 0.25, 0.0)
 _FINE = tuple(i / 10 for i in range(11))
@@ -98,12 +97,7 @@ class Run:
                 "diagnosis": self.diagnosis and self.diagnosis.to_dict(),
                 "held_out": _held_out(self.data, graph["nodes"]),
                 **self.measured,
-                "versions": {
-                    "aggbuffer": __version__,
-                    "torch": str(torch.__version__),
-                    "torch-geometric": str(torch_geometric.__version__),
-                    "python": platform.python_version(),
-                },
+                "versions": library_versions(),
                 "machine": {
                     "processor": platform.machine(),
                     "cores": os.cpu_count(),

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
-import jinja2
 import torch
 from markupsafe import Markup
 
 from aggbuffer.files import write_bytes
+from aggbuffer.report.templates import templates
 from aggbuffer.report.told import share
 from aggbuffer.sweep.board import MONITORS, describe_trial, value_text
 from aggbuffer.sweep.findings import Axis, Effect, axes_of, effects
@@ -35,13 +35,7 @@ def write_page(result: SweepResult) -> None:
 
 def render(result: SweepResult) -> str:
     """The page as text."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("aggbuffer.sweep", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates("aggbuffer.sweep")
     environment.filters |= {"share": share, "setting": value_text}
     score = Score(result.monitor, MONITORS[result.monitor].capitalize())
     axes = axes_of(result.space)
